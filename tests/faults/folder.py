@@ -21,8 +21,7 @@ import torch
 
 from undrift.engines.checkpoint import BadCheckpoint, restore
 from undrift.records.folder import Folder
-from undrift.runs import run_experiment as saved_run
-from undrift.runs import trial
+from undrift.runs import run_experiment, trial
 from undrift.runs.events import Event, Measured
 from undrift.runs.experiment import Experiment, make
 from undrift.runs.run_experiment import begin, reopen, run_in_folder
@@ -79,13 +78,17 @@ class Still:
 @contextmanager
 def still() -> Iterator[None]:
     """The clock stands still; nobody waits for the disk or looks up versions again and again."""
-    before = trial.time, saved_run.environment, os.fsync
-    known = saved_run.environment("cpu")
-    trial.time, saved_run.environment, os.fsync = Still, lambda device: known, lambda file: None
+    before = trial.time, run_experiment.environment, os.fsync
+    known = run_experiment.environment("cpu")
+    trial.time, run_experiment.environment, os.fsync = (
+        Still,
+        lambda device: known,
+        lambda file: None,
+    )
     try:
         yield
     finally:
-        trial.time, saved_run.environment, os.fsync = before
+        trial.time, run_experiment.environment, os.fsync = before
 
 
 def killed_after(rows: int) -> Callable[[Event], None]:

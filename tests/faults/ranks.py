@@ -37,8 +37,7 @@ from tests.faults.tally import Tally, arguments
 from undrift.cli import launch
 from undrift.cli import main as undrift
 from undrift.cli import run as verb
-from undrift.runs import experiment
-from undrift.runs import run_experiment as followers
+from undrift.runs import experiment, run_experiment
 
 RANKS = (2, 4)
 LONGEST = 10.0
@@ -98,7 +97,7 @@ def go(*words: str) -> int:
         return pid
     launch.subprocess.Popen = Forked
     watch_states()
-    followers.perform = experiment.perform
+    run_experiment.perform = experiment.perform
     answer([*words, "--checkpoint", "0"])
     return 0
 

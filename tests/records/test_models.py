@@ -174,8 +174,12 @@ def test_overwriting_removes_what_was_kept(tmp_path):
 def test_what_is_not_there_is_said(tmp_path):
     main(["run", "spec.toml", "-s", "rounds=2"])
     folder = Folder(tmp_path / "runs/mine")
-    for words in (("a/c", 0), ("a/b",), ("a/b", 5)):
-        with pytest.raises(BadFolder, match="'a/b' with seed 1"):
+    for words, reason in (
+        (("a/c", 0), "did you mean a/b"),
+        (("a/b",), "'a/b' with seed 1"),
+        (("a/b", 5), "'a/b' with seed 1"),
+    ):
+        with pytest.raises(BadFolder, match=reason):
             load(folder, *words)
     summary = json.loads(folder.file("summary.json").read_text())
     for entry in summary["outcomes"]:

@@ -339,9 +339,10 @@ def test_an_unknown_run_is_refused_with_the_runs_there_are(tmp_path):
     (tmp_path / "r" / "summary.json").unlink()
     read = ud.load(tmp_path / "r")
     for found in (runs.__getitem__, lambda key: read.history(*key)):
-        for key in (("SCAFOLD", 3), ("SCAFFOLD", 7)):
-            with pytest.raises(KeyError, match="'SCAFFOLD' with seed 3, 'SCAFFOLD' with seed 4"):
-                found(key)
+        with pytest.raises(KeyError, match="did you mean SCAFFOLD"):
+            found(("SCAFOLD", 3))
+        with pytest.raises(KeyError, match="'SCAFFOLD' with seed 3, 'SCAFFOLD' with seed 4"):
+            found(("SCAFFOLD", 7))
     for found in (runs.__getitem__, read.history):
         with pytest.raises(KeyError, match="'SCAFFOLD' with seed 3, "):
             found("SCAFFOLD")
@@ -372,8 +373,9 @@ def test_a_run_is_found_without_its_seed_where_there_is_one():
         ({"method": [{"name": "FedAvgg", "lr": 0.1}]}, ("method", 0, "name")),
         ({"method": [{"name": "FedAvg", "lr": "theori"}]}, ("method", 0, "lr")),
         ({"problem": {"name": "quadratic", "clientz": 3}}, ("problem", "clientz")),
-        ({"problem": {"name": "logistic", "data": "no"}}, ("problem",)),
-        ({"problem": {"name": "images", "data": "no"}}, ("problem",)),
+        ({"problem": {"name": "logistic", "data": "no"}}, ("problem", "data")),
+        ({"problem": {"name": "logistic-no"}}, ("problem", "name")),
+        ({"problem": {"name": "images", "data": "no"}}, ("problem", "data")),
         ({"steps": object()}, ("steps",)),
     ],
 )

@@ -20,7 +20,7 @@ from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.core.stopping import EarlyStopping, Waiting
 from undrift.records.folder import BadFolder, Folder
-from undrift.runs import run_experiment as saved_run
+from undrift.runs import run_experiment
 from undrift.spec.errors import BadSpec
 
 FEDAVG = ud.FedAvg(lr=0.05)
@@ -282,7 +282,7 @@ def broken(round):
 
 
 def test_a_callback_that_fails_is_named_and_the_run_goes_on_from_its_checkpoint(monkeypatch):
-    monkeypatch.setattr(saved_run, "PAUSE", 0.0)
+    monkeypatch.setattr(run_experiment, "PAUSE", 0.0)
     setting = {"save": "runs/mine", **NOISY}
     with pytest.raises(ud.CallbackFailed) as error:
         ud.run(FEDAVG, "least-squares", callbacks=broken(20), **setting)

@@ -10,7 +10,7 @@ from undrift.cli.output import OK, cannot, refuse, result, say
 from undrift.cli.parser import Parser
 from undrift.cli.stop import Stop
 from undrift.records.differences import curves
-from undrift.records.folder import BadFolder, Folder, Row, made
+from undrift.records.folder import BadFolder, Folder, Row, writable
 from undrift.report.ascii_chart import chart
 from undrift.report.comparison import Comparison, compare, read
 from undrift.report.table import prose, terminal_width
@@ -43,7 +43,7 @@ def add(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     out: Path = args.out
     try:
-        made(out)
+        writable(out)
     except BadFolder as error:
         refuse([error])
     say("Loading torch, then running seven methods on two federations: a few seconds in all.")

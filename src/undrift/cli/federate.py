@@ -108,9 +108,8 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
 
     if spec.target is not None:
         say(GAP)
-    made(folder.path)
     new = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
-    folder.path.mkdir(parents=True, exist_ok=True)
+    made(folder.path)
     folder.lock()
     try:
         with ExitStack() as stack:

@@ -112,8 +112,8 @@ def follow(spec: Spec, args: Namespace) -> int:
     from undrift.cli.rehearse import rehearse
     from undrift.core.params import BadParameters
     from undrift.engines.ranks import Broken, RankLost
-    from undrift.runs import run_experiment as followers
     from undrift.runs.experiment import make
+    from undrift.runs.run_experiment import check_same, follow_leader, shared
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a method prints is printed once
     try:
@@ -121,12 +121,12 @@ def follow(spec: Spec, args: Namespace) -> int:
             if args.check:
                 return rehearse(spec, args.json)
             experiment = make(spec)
-            if ranks := followers.shared(experiment):
+            if ranks := shared(experiment):
                 try:
-                    followers.meet(experiment, ranks)
+                    check_same(experiment, ranks)
                 except RankLost:
                     return OK  # the one that leads has nothing to do, or says what is wrong
-                followers.follow(experiment, ranks)
+                follow_leader(experiment, ranks)
         return OK
     except (Broken, BadParameters):
         return FAILED  # the one that leads says why

@@ -18,7 +18,7 @@ from undrift.cli.rehearse import rehearse, takes
 from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
 from undrift.engines.options import registry as engines
-from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, made
+from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
 from undrift.records.outcome import ENDS
 from undrift.report.clients import by_client, left_out
 from undrift.report.comparison import compare, read
@@ -211,7 +211,7 @@ def perform(
     from undrift.runs.experiment import make
     from undrift.runs.run_experiment import run_in_folder
 
-    made(folder.path)
+    writable(folder.path)
     if number := workers(spec):
         return launch(args, number, lambda: unfinished(folder, spec))
     methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")

@@ -72,10 +72,9 @@ def hit(curve: Curve, column: str, target: float | None) -> Row | None:
         target = math.nan
         if column == "gap" and start is not None and math.isfinite(start):
             target = RELATIVE * start
-    values = ((row, row.get(column)) for row in curve if not of_some(row))
-    if column == "accuracy":
-        return next((row for row, value in values if value is not None and value >= target), None)
-    return next((row for row, value in values if value is not None and value <= target), None)
+    sign = -1 if column == "accuracy" else 1
+    rows = (row for row in curve if not of_some(row) and row.get(column) is not None)
+    return next((row for row in rows if sign * row[column] <= sign * target), None)
 
 
 def against(

@@ -38,6 +38,7 @@ __all__ = [
     "Recipe",
     "Row",
     "made",
+    "writable",
 ]
 
 FILES = {
@@ -89,6 +90,17 @@ def made(path: Path) -> None:
         reason = error.strerror or error
         text = f"{path}: {reason}: nothing can be kept there; choose another folder"
         raise BadFolder(text) from None
+
+
+def writable(path: Path) -> None:
+    """Refuse a folder that cannot be made or written; trying leaves nothing behind."""
+    new = [place for place in (path, *path.parents) if not place.exists()]
+    try:
+        made(path)
+    finally:
+        for place in new:
+            with suppress(OSError):
+                place.rmdir()
 
 
 class Folder(Journal):

@@ -17,11 +17,12 @@ from undrift.core.method import Method
 from undrift.core.options import RunOptions, refuse
 from undrift.core.params import BadParameters, Refusal, hints
 from undrift.core.problem import Problem
+from undrift.data.files import BadData
 from undrift.engines import Engine
 from undrift.engines.memory import Needs, NoRoom, afford
 from undrift.engines.named import load
 from undrift.objectives import Objective
-from undrift.problems.named import Named
+from undrift.problems.named import Named, find
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.lines import Keys
 from undrift.spec.schema import Entry, Spec, changed, path_of
@@ -194,7 +195,8 @@ def build_all(
             found = build(spec.problem_at(seed), entry.objective, spec.dtype, spec.device)
             problems[entry.objective] = found
         except Exception as error:
-            if not isinstance(error, EXPECTED) and not spec.sources:
+            circles = isinstance(error, RecursionError)
+            if circles or (not isinstance(error, EXPECTED) and not spec.sources):
                 raise  # a fault of undrift's own
             complaints.append(_blamed(spec, i, seed, error))
     return problems
@@ -212,6 +214,8 @@ def _blamed(spec: Spec, i: int, seed: int, error: Exception) -> Complaint:
     if isinstance(error, BadParameters):
         text = "; ".join(error.problems.values())
         path += tuple(name for name in error.problems if name in hints(type(spec.problem)))[:1]
+    elif isinstance(error, BadData) and spec.problem_file is None:
+        path += ("name" if "data" in find(spec.problem_name)[1] else "data",)
     folder = Path(spec.origin.source).parent
     for file in spec.sources:
         if line := line_in(error, (folder / file).absolute()):

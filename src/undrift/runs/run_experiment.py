@@ -71,8 +71,8 @@ def run_experiment(
         return _in_memory(experiment, emit)
     folder = Folder(Path(save.folder))
     if ranks is not None and ranks.rank:
-        meet(experiment, ranks)
-        follow(experiment, ranks, emit)
+        check_same(experiment, ranks)
+        follow_leader(experiment, ranks, emit)
         return _heard(experiment, ranks)
     state = folder.state(experiment.recipe)
     if state == "other" and not save.overwrite:
@@ -88,7 +88,7 @@ def run_experiment(
         compare(folder, experiment, emit)
         folder.tidy()
         if ranks is not None:
-            meet(experiment, ranks)
+            check_same(experiment, ranks)
             ranks.tell(None)
         return _told(_recorded(experiment, folder), folder, ranks)
     made(folder.path)
@@ -248,7 +248,7 @@ def run_in_folder(
         if ranks is None:
             found = experiment.run(folder, emit, stop, pause)
         else:
-            meet(experiment, ranks)
+            check_same(experiment, ranks)
             found = experiment.run(folder, emit, stop, pause, announce=ranks.tell)
         if jobs != 1:
             found = run_jobs(experiment, folder, emit, stop, pause, jobs)
@@ -333,7 +333,7 @@ def shared(experiment: Experiment) -> Ranks | None:
     return Ranks(first.problem.device, patience)
 
 
-def meet(experiment: Experiment, ranks: Ranks) -> None:
+def check_same(experiment: Experiment, ranks: Ranks) -> None:
     """Make sure that all processes are about to do the same. Raises :class:`Parted`."""
     options = {**experiment.tasks[0].setup.own, "workers": ranks.size}
     what = experiment.recipe.identity, experiment.data, experiment.code, [*experiment.order]
@@ -342,7 +342,7 @@ def meet(experiment: Experiment, ranks: Ranks) -> None:
         raise Parted(OTHER)
 
 
-def follow(experiment: Experiment, ranks: Ranks, emit: Emit = ignore) -> None:
+def follow_leader(experiment: Experiment, ranks: Ranks, emit: Emit = ignore) -> None:
     """Train what the process that leads announces, until it has nothing more."""
     nowhere = Journal(Path())  # that of the one that leads; this process has nothing to write
     with experiment.threads():

@@ -63,7 +63,7 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    from undrift.records.folder import made
+    from undrift.records.folder import writable
     from undrift_papers.reproduce.cache import Cache, packed
     from undrift_papers.reproduce.perform import ItemOptions
 
@@ -97,7 +97,7 @@ def main(args: Namespace) -> int:
         if chosen:
             pages = args.pages or args.out
             for place in {pages} if args.kept else {pages, args.out}:
-                made(place)
+                writable(place)
         if args.pack and args.pack.exists():
             packed(args.pack)  # refuses another kind of file before anything is run
         code = run(chosen, cache, options, args) if chosen else OK
