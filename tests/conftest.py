@@ -62,7 +62,6 @@ THOROUGH = {
     "runs/test_api.py",
     "runs/test_checkpoint.py::test_every_damage_is_detected",
     "runs/test_experiment.py",
-    "runs/test_loggers.py",
     "test_examples.py",
     "test_readme.py",
     "test_your_data.py",
