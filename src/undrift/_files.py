@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import stat
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -130,7 +131,7 @@ def hold(folder: Path) -> int:
     """Lock ``folder`` until the descriptor is given to :func:`release`, or the process ends.
 
     Raises ``BlockingIOError`` if another process holds it. Some file systems have no locks: there
-    nothing is locked.
+    nothing is locked, and a warning says so.
     """
     held = os.open(
         folder if fcntl else folder / LOCK, os.O_RDONLY if fcntl else os.O_RDWR | os.O_CREAT
@@ -144,7 +145,8 @@ def hold(folder: Path) -> int:
         os.close(held)
         raise
     except OSError:
-        pass
+        text = f"{folder} is on a file system without locks: let no other process run into it"
+        warnings.warn(text, stacklevel=2)
     return held
 
 

@@ -78,6 +78,17 @@ def test_the_table(place, capsys):
     assert lines[-1].startswith("In all: about 0.") and "160 B of client states" in lines[-1]
 
 
+@pytest.mark.parametrize("every", [1, 1000])
+def test_rows_that_take_most_of_the_time_are_told(place, capsys, monkeypatch, every):
+    def slow(engine):
+        time.sleep(0.05)
+        return {"loss": 1.0, "gap": 1.0}
+
+    monkeypatch.setattr("undrift.runs.rehearsal.measure", slow)
+    _, out, _ = told(capsys, "-s", "rounds=1000", "-s", f"every={every}")
+    assert ("recording rows takes most" in out) == (every == 1)
+
+
 def test_what_diverges_or_fails_is_told(place, capsys, monkeypatch):
     code, out, _ = told(capsys, "-s", "method.lr=1e300")
     assert code == 1 and "diverges: try a smaller lr" in out

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, result, result_json, say
-from undrift.report.numbers import count, duration, size, whole
+from undrift.report.numbers import count, duration, names, size, whole
 from undrift.report.table import Table, prose
 from undrift.spec.schema import Spec
 
@@ -31,11 +31,14 @@ def rehearse(spec: Spec, as_json: bool) -> int:
     if as_json:
         result_json(dataclasses.asdict(found))
     else:
-        seeds = count(len(spec.seeds), "seed")
-        time, states = duration(found.seconds), size(found.state_bytes)
-        result(show(found.methods))
-        result("")
-        result(prose(f"In all: about {time} for {seeds}, {states} of client states at a time."))
+        seeds, states = count(len(spec.seeds), "seed"), size(found.state_bytes)
+        result(f"{show(found.methods)}\n")
+        result(
+            prose(
+                f"In all: about {duration(found.seconds)} for {seeds}, "
+                f"{states} of client states at a time."
+            )
+        )
     return FAILED if any(method.problem for method in found.methods) else OK
 
 
@@ -77,5 +80,7 @@ def show(methods: list[Estimate]) -> str:
         ]
         for m in methods
     ]
-    troubles = "".join(f"\n\n{m.label} {m.problem}" for m in methods if m.problem)
-    return Table(head, cells, ["outcome"], [LEGEND + troubles]).text()
+    notes = [f"{m.label} {m.problem}" for m in methods if m.problem]
+    if slow := [m.label for m in methods if m.rows_share > 0.5]:
+        notes.append(f"recording rows takes most of the time of {names(slow)}: give a larger every")
+    return Table(head, cells, ["outcome"], ["\n\n".join([LEGEND, *notes])]).text()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable
+from timeit import timeit
 
 from undrift.engines.judge import Diverged
 from undrift.runs.advice import remedy
@@ -34,6 +34,8 @@ class Estimate:
     round_seconds: float = math.nan
     row_seconds: float = math.nan
     full_seconds: float = math.nan
+    rows_share: float = 0.0
+    """Of that time, what recording rows takes."""
     seeded: bool = True
     """Whether a seed changes it: else it is run once."""
     problem: str = ""
@@ -78,29 +80,28 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
         # row, which may also compute f*.
         rounds = [_seconds(engine.run_round) for _ in range(min(ROUNDS, task.rounds))]
         measured = _seconds(look)
-    except KeyboardInterrupt:
-        raise
     except Diverged:
         return dataclasses.replace(what, problem=f"diverges: {remedy(task)}")
-    except BaseException as error:  # a user's method may do anything
+    except Exception as error:  # a user's method may do anything
         return dataclasses.replace(what, problem=f"fails: {error}")
     problem, ledger = "", engine.ledger
     if ledger.skipped:
         problem = f"fails: {ledger.skipped} rounds could not be counted"
     elif not math.isfinite(row["loss"]):
         problem = f"diverges: {remedy(task)}"
+    rows = -(-task.rounds // task.every) * measured
+    full = first + task.rounds * rounds[-1] + rows
     return dataclasses.replace(
         what,
         vectors=(ledger.vectors_up + ledger.vectors_down) / len(rounds),
         round_seconds=rounds[-1],
         row_seconds=measured,
-        full_seconds=first + task.rounds * rounds[-1] + -(-task.rounds // task.every) * measured,
+        full_seconds=full,
+        rows_share=rows / full,
         seeded=engine.streams.used or not experiment.alike,
         problem=problem,
     )
 
 
 def _seconds(work: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+    return timeit(work, number=1)
