@@ -177,7 +177,6 @@ ROWS = {
         images("cifar10", lambda p: write_pack(p, classes=np.array("ape"))),
         "classes",
     ),
-    "features of 1e308": (svmlight(b"1 1:1e308\n-1 1:2\n" * 9), "whose squares overflow"),
 }
 
 

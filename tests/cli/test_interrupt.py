@@ -221,10 +221,13 @@ def test_jobs_stop_with_the_one_who_started_them(tmp_path):
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    rows, deadline = tmp_path / "runs/long/metrics.jsonl", time.monotonic() + 90
-    while not (rows.exists() and rows.stat().st_size):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    parts, deadline = tmp_path / "runs/long/checkpoints/parts", time.monotonic() + 90
+    try:
+        while not any(rows.stat().st_size for rows in parts.glob("*/metrics.jsonl")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 143 and "undrift resume" in err and "Traceback" not in err

@@ -185,7 +185,7 @@ def test_seeds_that_change_nothing_are_not_said_to_vary_anything(place):
         ud.run([method], "least-squares", rounds=1, batch=batch, seed=[0, 1], save=where)
     still, drawn = (facts(*read([Folder(place / "runs" / s)])) for s in ("still", "drawn"))
     assert "no seed changes it" in still
-    assert "2 seeds that vary mini-batches and other draws" in " ".join(drawn)
+    assert "2 seeds that vary random draws" in " ".join(drawn)
 
 
 def test_the_spec_of_a_report_runs_again_to_the_same_rows(place, capsys):

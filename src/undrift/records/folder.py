@@ -213,8 +213,12 @@ class Folder(Journal):
     @property
     def partition(self) -> Values | None:
         """``classes``, and ``counts`` of each client's samples by class."""
-        content = self._content("partition.json")
-        return dict(read_json(content)) if content else None
+        try:
+            found = read_json(self._content("partition.json"))
+            fits = {len(row) for row in found["counts"]} == {len(found["classes"])}
+            return dict(found) if fits else None
+        except (ValueError, TypeError, KeyError):
+            return None  # there is none, or one that somebody has changed
 
     @property
     def identity(self) -> str:

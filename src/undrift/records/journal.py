@@ -10,6 +10,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -198,12 +199,21 @@ class Journal:
             if [*map(key_of, ordered)] != [*map(key_of, rows)]:
                 self._rewrite(name, ordered)
 
-    def rows(self, first: int = 0) -> list[Row]:
-        """Every recorded row from the ``first`` on, without a last line that a crash cut short.
+    def rows(self) -> list[Row]:
+        """Every recorded row, without a last line that a crash cut short.
 
         Raises :class:`BadFolder` if a line is none.
         """
-        return self._rows(METRICS, first)
+        return self._rows(METRICS)
+
+    def news(self, at: int) -> tuple[list[Row], int]:
+        """The rows behind byte ``at`` of their file, and where the next ones will begin."""
+        lines = []
+        with suppress(FileNotFoundError), self.file(METRICS).open("rb") as file:
+            file.seek(at)
+            lines = [line for line in file if line.endswith(b"\n")]
+        found = [numbers(row) for line in lines if (row := row_of(line, NEEDED[METRICS]))]
+        return found, at + sum(map(len, lines))
 
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
@@ -264,9 +274,9 @@ class Journal:
             lines = [*dict.fromkeys(lines)]  # a line that is on its way is in two files
         return lines
 
-    def _rows(self, name: str, first: int = 0) -> list[Row]:
+    def _rows(self, name: str) -> list[Row]:
         rows = []
-        for number, line in enumerate(self._lines(name)[first:], first + 1):
+        for number, line in enumerate(self._lines(name), 1):
             row = row_of(line, NEEDED[name])
             if row is None:
                 path = self.file(name)

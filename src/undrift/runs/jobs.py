@@ -14,7 +14,6 @@ import functools
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -42,7 +41,7 @@ from undrift.runs.trial import StopSignal
 from undrift.spec.reader import load
 
 LOOK = 0.2
-"""Seconds between looks at new rows, and at whether to stop."""
+"""Seconds between looks at new rows."""
 STOP, DRAWN = "stop", "drawn"
 """Empty files: in the folder, jobs are to stop; in a part, its seed has changed something."""
 
@@ -59,19 +58,14 @@ class JobStart(NamedTuple):
     deterministic: bool
 
 
-class StopFile:
+class StopFile(NamedTuple):
     """Asks jobs to stop, wherever they run, by a file in the run's folder."""
 
-    def __init__(self, folder: Folder):
-        self.file = folder.parts / STOP
-        self.asked_at, self.found = -LOOK, False
+    file: Path
 
     @property
     def asked(self) -> bool:
-        # Rounds can be shorter than a look at the disk.
-        if time.monotonic() - self.asked_at >= LOOK:
-            self.asked_at, self.found = time.monotonic(), self.file.exists()
-        return self.found
+        return self.file.exists()
 
 
 def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
@@ -89,7 +83,12 @@ def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
     journal.mend()
     try:
         for result in experiment.run(
-            folder, emit, StopFile(folder), start.pause, [(label, seed)], journal=journal
+            folder,
+            emit,
+            StopFile(folder.parts / STOP),
+            start.pause,
+            [(label, seed)],
+            journal=journal,
         ):
             return result.outcome
     finally:
@@ -125,16 +124,19 @@ def run_jobs(
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
     )
-    shown = dict.fromkeys(parts, 0)
+    shown = {key: part.news(0)[1] for key, part in parts.items()}
+    begun: set[Key] = set()
     running: dict[Future[Outcome | None], Key] = {}
 
     def show(key: Key) -> None:
         """Tell of the rows that a job has recorded since the last look."""
-        for row in parts[key].rows(shown[key]):
+        # The whole file at every look would be read a thousand times in a long run.
+        rows, shown[key] = parts[key].news(shown[key])
+        if rows and key not in begun:
+            begun.add(key)
+            emit(Began(*key, experiment.tasks[experiment.order[key]].rounds))
+        for row in rows:
             about = {name: row.pop(name) for name in ("label", "method", "seed")}
-            if not shown[key]:
-                emit(Began(*key, experiment.tasks[experiment.order[key]].rounds))
-            shown[key] += 1
             emit(Measured(**about, row=row))
 
     try:
@@ -160,9 +162,7 @@ def run_jobs(
                     try:
                         outcome = future.result()
                     except BrokenExecutor as error:  # which ends all the others too
-                        text = f"{key[0]}, seed {key[1]}: a process died ({error})"
-                        emit(Notice(text, warning=True))
-                        folder.log(text)
+                        emit(Notice(f"{key[0]}, seed {key[1]}: a process died ({error})", True))
                         return
                     if outcome is not None:
                         ended[key] = outcome

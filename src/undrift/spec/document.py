@@ -30,7 +30,8 @@ def read(source: str | Path) -> str:
 def parsed(text: str, source: str) -> Values:
     """The document of a TOML text."""
     try:
-        if any(line.count(".") > DOTS for line in text.split("\n")):
+        # Those of decimal numbers are no keys: a schedule may list thousands of them.
+        if any(re.sub(r"\d\.\d", "", line).count(".") > DOTS for line in text.split("\n")):
             raise ValueError(f"a line with more than {DOTS} dots")
         found: Values = shallow(tomllib.loads(text))
         return found

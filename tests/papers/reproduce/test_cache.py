@@ -105,16 +105,21 @@ def test_a_key_is_all_that_decides_a_run_and_nothing_else(papers):
         ),
     ]
     assert {w.key for w in same} == {want.key}
+
+    def changed(**options):
+        new = dataclasses.replace(entry.options, **options)
+        return dataclasses.replace(want, entry=dataclasses.replace(entry, options=new))
+
     other = [
         dataclasses.replace(want, seed=1),
         dataclasses.replace(
             want,
             entry=dataclasses.replace(entry, method=dataclasses.replace(entry.method, lr=0.03)),
         ),
-        dataclasses.replace(want, entry=dataclasses.replace(entry, steps=4)),
-        dataclasses.replace(want, entry=dataclasses.replace(entry, schedule=Exponential(rate=0.9))),
+        changed(steps=4),
+        changed(schedule=Exponential(rate=0.9)),
+        changed(batch=2),
         dataclasses.replace(want, spec=dataclasses.replace(spec, every=1)),
-        dataclasses.replace(want, spec=dataclasses.replace(spec, batch=2)),
         dataclasses.replace(
             want, spec=dataclasses.replace(spec, problem=dataclasses.replace(spec.problem, seed=1))
         ),
