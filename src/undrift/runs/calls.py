@@ -28,7 +28,7 @@ from undrift.core.params import (
     values,
 )
 from undrift.core.problem import Problem
-from undrift.core.schedules import Computed
+from undrift.core.schedules import Computed, Listed
 from undrift.core.stopping import USUALLY
 from undrift.engines.engine import first_point, not_methods
 from undrift.problems import named as catalog
@@ -59,6 +59,9 @@ from undrift.spec.schema import (
 )
 
 Methods = Method | Sequence[Method] | Mapping[str, Method]
+
+MOST_FACTORS = 10_000
+"""Of a schedule in a folder, whose spec is read within bounds."""
 
 
 def labelled(methods: Methods) -> dict[str, Method]:
@@ -158,7 +161,10 @@ def settle(
         raise BadParameters("run", wrong)
     schedule = settings.get("schedule")
     if isinstance(schedule, Computed):  # by its factors, which folders and other processes can have
-        settings["schedule"] = schedule.listed(settings["rounds"])
+        schedule = settings["schedule"] = schedule.listed(settings["rounds"])
+    if save and isinstance(schedule, Listed) and len(schedule.factors) > MOST_FACTORS:
+        text = f"a folder takes {MOST_FACTORS} factors: use one of undrift.schedules, or no save"
+        raise BadParameters("run", {"schedule": text})
     settings |= {"stop": observers.stop, "best": observers.best}
     settings["per_client"] = observers.per_client is not None
     settings = vars(Settings(**{"name": "run", **settings}))
