@@ -14,6 +14,7 @@ from zipfile import ZipFile
 
 import numpy as np
 
+from undrift._files import read_plain
 from undrift.data.files import BadData, reading, swelling, tar_files, unpacking, whole, zip_archive
 from undrift.data.pixels import Bytes, Labels, Pixels, decode
 
@@ -28,6 +29,8 @@ _IDX = (
 _TINY = "tiny-imagenet-200"
 _PACKED = ("jpeg", "offset", "label", "split", "classes")
 _SUFFIXES = {".png", ".jpg", ".jpeg"}
+LARGE = 1 << 28
+"""Bytes that no image file has."""
 
 
 def cifar10(path: Path) -> Pixels:
@@ -228,5 +231,5 @@ def _grey(path: Path) -> bool:
 
 
 def _decoded(items: Sequence[tuple[Path, int]], mode: str) -> tuple[Bytes, Labels]:
-    images = decode([path for path, _ in items], Path.read_bytes, str, mode)
+    images = decode([p for p, _ in items], lambda path: read_plain(path, LARGE), str, mode)
     return images, np.array([label for _, label in items], np.int64)
