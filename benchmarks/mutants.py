@@ -155,7 +155,8 @@ def trial(files: Sequence[str]) -> None:
     from hypothesis import Phase, settings
 
     import undrift.methods
-    from undrift.check import CHECKS, Inapplicable
+    from undrift.check import CHECKS
+    from undrift.check.checks import Inapplicable
     from undrift.core import registry
 
     if not Path(undrift.methods.__file__).is_relative_to(Path.cwd()):
