@@ -88,15 +88,15 @@ def add_engine(parser: Parser) -> None:
     """The options of ``run`` and ``resume`` that choose the engine."""
     parser.add_argument("--engine", choices=HERE, metavar="NAME", help=ENGINE)
     parser.add_argument("--workers", type=natural, metavar="N", help=WORKERS)
+    parser.add_argument(
+        "--store", choices=get_args(StatePlace), default="auto", metavar="PLACE", help=STORE
+    )
 
 
 def add_options(parser: Parser) -> None:
     """The options of ``run``, ``resume`` and ``federate``."""
     pause = "time between checkpoints (default: 10)"
     parser.add_argument("--checkpoint", type=seconds, metavar="SECONDS", help=pause)
-    parser.add_argument(
-        "--store", choices=get_args(StatePlace), default="auto", metavar="PLACE", help=STORE
-    )
     parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=JOBS)
     same = "the same bits whenever the run is repeated on one device (on a CPU always so)"
     parser.flag("--deterministic", help=same)

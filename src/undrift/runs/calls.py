@@ -163,7 +163,7 @@ def settle(
     if isinstance(schedule, Computed):  # by its factors, which folders and other processes can have
         schedule = settings["schedule"] = schedule.listed(settings["rounds"])
     if save and isinstance(schedule, Listed) and len(schedule.factors) > MOST_FACTORS:
-        text = f"a folder takes {MOST_FACTORS} factors: use one of undrift.schedules, or no save"
+        text = f"a folder holds {MOST_FACTORS} factors: use another schedule, or leave out save"
         raise BadParameters("run", {"schedule": text})
     settings |= {"stop": observers.stop, "best": observers.best}
     settings["per_client"] = observers.per_client is not None
