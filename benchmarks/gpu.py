@@ -33,6 +33,7 @@ from undrift.methods import FedACG, FedAvg, FedSpeed, Method, Scaffold
 from undrift.models import build
 from undrift.problems.neural.problem import Neural
 from undrift.records.history import History
+from undrift.records.rows import Row
 from undrift.runs.api import prepare
 from undrift.runs.trial import Trial
 
@@ -90,8 +91,9 @@ def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
     engine.run_round()
     torch.cuda.synchronize()
     warm_up, started = time.perf_counter() - started, time.perf_counter()
-    history = History()
-    Trial(engine, 1 + rounds, 10, history.append).run()
+    rows: list[Row] = []
+    Trial(engine, 1 + rounds, 10, rows.append).run()
+    history = History(rows)
     torch.cuda.synchronize()
     spent = time.perf_counter() - started
     captured = next(iter(engine.problem.placed.captured.values()))  # type: ignore[attr-defined]

@@ -7,8 +7,8 @@ bf16 and float32. The loop is written by hand: one client after another, module,
 It takes the same mini-batches, so after each of three rounds its training loss is that of undrift,
 up to rounding: steps are small, since large ones magnify it. How much they do is measured where the
 two are further apart: the loop is run again with the rows of each mini-batch in reverse order,
-which changes nothing but rounding. The two precisions run side by side, then ``gpt-27m`` alone,
-which is timed beside the loop. Ends with 1 if a loss is another one.
+which changes nothing but rounding. Four processes share the networks and precisions; ``gpt-27m`` is
+run after them, alone, and timed beside the loop. Ends with 1 if a loss is another one.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def ours(case: Case, net: nn.Module, method: Method, precision: str) -> dict[str
     engine = prepare(method, problem, device="cuda", steps=case.steps, batch=case.batch)
     losses, times = [], []
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+        warnings.simplefilter("default")
         for _ in range(ROUNDS):
             started = time.perf_counter()
             engine.run_round()
@@ -246,7 +246,10 @@ def journey(name: str, case: Case, precision: str) -> list[dict[str, Any]]:
     weights = sum(p.numel() for p in net.parameters())
     for kind in METHODS[: case.methods]:
         method = settings(kind, case.lr)
-        mine, theirs = (way(case, net, method, precision) for way in (ours, plain))
+        started = time.perf_counter()
+        mine = ours(case, net, method, precision)
+        between = time.perf_counter()
+        theirs = plain(case, net, method, precision)
         apart, rounding = distance(mine, theirs), 0.0
         if TOLERANCE[precision] < apart < math.inf:
             rounding = distance(plain(case, net, method, precision, backwards=True), theirs)
@@ -261,27 +264,27 @@ def journey(name: str, case: Case, precision: str) -> list[dict[str, Any]]:
             f"apart {apart:.1e}{f' (rounding {rounding:.1e})' if rounding else ''}  "
             f"losses {', '.join(f'{v:.4f}' for v in mine['losses'])}  "
             f"a round {mine['seconds']:.3f} s, plain {theirs['seconds']:.3f} s, "
-            f"warm-up {mine['warm_up']:.1f} s  {'good' if good and fast else 'WRONG'}",
+            f"warm-up {mine['warm_up']:.1f} s, whole {between - started:.0f} and "
+            f"{time.perf_counter() - between:.0f} s  {'good' if good and fast else 'WRONG'}",
             *(f"\n    {text}" for text in mine["warnings"]),
             flush=True,
         )
     return found
 
 
-def side_by_side(asked: dict[str, list[str]]) -> list[list[dict[str, Any]]]:
-    """The rows of one process for each precision; most of their time they compile on the CPU."""
+def side_by_side(names: list[str], precisions: list[str]) -> list[dict[str, Any]]:
+    """The rows of two processes for each precision; mostly they compile, on all cores."""
+    half = (len(names) + 1) // 2
+    parts = [part for part in (names[:half], names[half:]) if part]
     with tempfile.TemporaryDirectory() as place:
-        files = [Path(place) / precision for precision in asked]
-        processes = [
-            subprocess.Popen(
-                [sys.executable, __file__, *names, "--precision", precision, "--json", file]
-            )
-            for (precision, names), file in zip(asked.items(), files, strict=True)
-            if names
-        ]
+        files, processes = [], []
+        for k, (precision, part) in enumerate(itertools.product(precisions, parts)):
+            files.append(Path(place) / f"{k}.json")
+            command = [sys.executable, __file__, *part, "--precision", precision]
+            processes.append(subprocess.Popen([*command, "--json", files[-1]]))
         for process in processes:
             process.wait()
-        return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+        return [row for file in files for row in json.loads(file.read_text(encoding="utf-8"))]
 
 
 def main() -> int:
@@ -290,11 +293,10 @@ def main() -> int:
     parser.add_argument("--precision", nargs="+", choices=TOLERANCE, default=[*TOLERANCE])
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    started, found = time.perf_counter(), []
-    names = args.names or [*CASES]
+    started = time.perf_counter()
+    names, found = args.names or [*CASES], []
     if len(args.precision) > 1:
-        both = {p: [n for n in names if n not in TIMED] for p in args.precision}
-        found += [row for rows in side_by_side(both) for row in rows]
+        found = side_by_side([name for name in names if name not in TIMED], args.precision)
         names = [name for name in names if name in TIMED]
     print(f"undrift {ud.__version__}, torch {torch.__version__}, {torch.cuda.get_device_name()}")
     for name, precision in itertools.product(names, args.precision):

@@ -6,7 +6,7 @@ The softmax and MLP workloads of undrift's peers, FedAvg, one thread. Two engine
 take turns: one as it is, one that looks at no upload, no client's state and no server's model. The
 ratio is that of their best times. The share is the time inside these looks of all rounds of the
 first engine, with that of reading the clock. Both are disturbed upwards by other work; where each
-says more than 2 % the exit code is 1.
+says more than 2 % and more than 0.25 ms the exit code is 1: so much the calls themselves may take.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ WORKLOADS = {"softmax": "logistic", "MLP": "mlp"}
 """Name -> the peers' workload."""
 ROUNDS = {"softmax": 20, "MLP": 1}
 """Rounds of one turn."""
-MOST = 0.02
+MOST, LEAST = 0.02, 0.25e-3
+"""A share of a round, and seconds that are too few to count."""
 
 
 class Watch:
@@ -80,7 +81,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=[*WORKLOADS])
     arguments = parser.parse_args()
-    shares = []
+    good = 0
     for name in arguments.only:
         one, other, share = cost(name, arguments.repeats)
         print(
@@ -88,10 +89,11 @@ def main() -> int:
             f"{one / other:.3f}; share {share:.2%}",
             flush=True,
         )
-        shares.append(min(share, one / other - 1))
-    good = sum(share <= MOST for share in shares)
-    print(f"judging: cost of a round within {MOST:.0%}, {good} of {len(shares)}", flush=True)
-    return 0 if good == len(shares) else 1
+        share = min(share, one / other - 1)
+        good += share <= MOST or share * other <= LEAST
+    limits = f"{MOST:.0%} or {1e3 * LEAST} ms"
+    print(f"judging: cost of a round within {limits}, {good} of {len(arguments.only)}", flush=True)
+    return 0 if good == len(arguments.only) else 1
 
 
 if __name__ == "__main__":

@@ -226,15 +226,15 @@ class GeometricMedian(Robust):
     smoothing: Positive = 1e-6
 
     def reduce(self, rows: Vec, last: Vec | None = None) -> Vec:
-        point = _trimmed(rows, (len(rows) - 1) // 2)
+        start = point = _trimmed(rows, (len(rows) - 1) // 2)
         # the median of all distances: one that is not a number is larger than the others
         middle = (rows - point).norm(dim=1).sort().values[(len(rows) - 1) // 2]
-        if not middle > 0:  # half of the uploads are this very point, which is then the answer
-            return point
         for _ in range(self.iterations):
             weight = 1 / (rows - point).norm(dim=1, keepdim=True).clamp(min=self.smoothing * middle)
             point = _scaled(rows, weight).sum(0) / weight.nansum()
-        return point
+        # Half of the uploads may be the start itself, which is then the answer. Both are computed:
+        # to ask first would make the host wait for a GPU.
+        return point.where(middle > 0, start)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
