@@ -91,6 +91,7 @@ LEARNT = {
 OFTEN = ("own_tensors.py", "text.py", "per_client.py", "resume.py")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in OFTEN else pytest.mark.whole) for n in LEARNT]
 )

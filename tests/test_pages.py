@@ -26,6 +26,7 @@ def ran(name, folder, monkeypatch):
     return left
 
 
+@pytest.mark.whole
 @pytest.mark.thorough
 def test_step_sizes(tmp_path, monkeypatch):
     theory, noisy, grid, network, decay, large = ran("step-sizes.md", tmp_path, monkeypatch)

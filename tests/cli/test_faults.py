@@ -58,6 +58,7 @@ def test_a_full_disk_ends_the_run_and_keeps_the_rows(place, capsys):
     assert bare(folder) == bare(Folder(place / "whole/mine"))
 
 
+@pytest.mark.whole
 def test_no_room_for_a_checkpoint(place):
     words = ["-s", "problem.dim=300", "-s", "every=12", "--checkpoint", "0"]
     done = limited(place, 12_000, "run", "spec.toml", *words)
@@ -75,6 +76,7 @@ def test_no_room_for_a_checkpoint(place):
     assert left == {"spec.toml", "environment.json", "metrics.jsonl", *ended}
 
 
+@pytest.mark.whole
 def test_no_room_at_all_leaves_nothing_that_is_in_the_way(place, capsys):
     began = time.monotonic()
     done = limited(place, 10, "run", "spec.toml")

@@ -60,6 +60,7 @@ def test_once_finishes_the_round_and_the_run_goes_on_later(place):
         reached = newest(place)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_what_batch_systems_and_terminals_send_does_what_ctrl_c_does(place, name, code):
     process = started(place)
@@ -134,7 +135,7 @@ def interrupted_after(place, seconds):
     )
 
 
-@pytest.mark.covering(4)
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("part", range(12))
 def test_ctrl_c_in_the_first_seconds_is_never_lost(place, part):
     """While Python imports torch, or anything else, and while the problem is built."""

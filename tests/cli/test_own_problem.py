@@ -142,6 +142,7 @@ def spec(text):
         file.write(text)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "text",
     [pytest.param(POINTS, marks=pytest.mark.slow), IMAGES],

@@ -86,6 +86,7 @@ def test_killed_at_random_instants(tmp_path):
     assert kill(tmp_path, 10, seed=0) >= 1
 
 
+@pytest.mark.whole
 def test_killed_at_random_instants_while_clients_fail(tmp_path):
     """Who was left out is compared as well."""
     assert kill(tmp_path, 10, seed=2, spec=FAULTY) >= 1

@@ -59,6 +59,7 @@ def places(tmp_path_factory):
     return root
 
 
+@pytest.mark.covering(8)
 @pytest.mark.parametrize(
     ("command", "code"),
     [

@@ -373,6 +373,7 @@ def test_real_mnist():
     assert load_images("mnist").images.float().mean() / 255 == pytest.approx(0.1307, abs=1e-4)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("name", "train", "test"),
     [

@@ -45,7 +45,7 @@ def end(method, rounds, steps=3, **options):
     return engine
 
 
-@pytest.mark.covering
+@pytest.mark.covering(12)
 @pytest.mark.parametrize(
     "options",
     [{}, {"schedule": 0.9}, WHOLE, REFERENCE],
@@ -152,6 +152,7 @@ def tapes(monkeypatch):
     torch.compiler.reset()
 
 
+@pytest.mark.covering(10)
 @pytest.mark.parametrize(
     "options", [{}, REFERENCE | {"schedule": 0.9}, {"training": {"clip": 3.0, "weight_decay": 0.1}}]
 )
@@ -225,6 +226,7 @@ def test_a_recorded_step_leaves_the_models_of_the_last_round_alone(tapes):
     assert torch.equal(before, copy) and not torch.equal(before, engine.ends)
 
 
+@pytest.mark.whole
 def test_all_methods_in_one_process_and_each_compiled_once(counter):
     for name in STEPPING:
         method = example(registry[name], quadratic().constants)

@@ -104,6 +104,7 @@ def usual(tmp_path_factory):
     return rows(folder / "mine")
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", ["a rank dies", pytest.param("Ctrl-C", marks=pytest.mark.slow)])
 def test_a_run_is_broken_off_and_continued_by_one_process(how, usual, tmp_path, monkeypatch):

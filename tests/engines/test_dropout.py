@@ -133,7 +133,7 @@ def test_slices_of_many_samples_drop_different_units(monkeypatch):
 # ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.covering
+@pytest.mark.covering(3)
 @EVERY
 @CASE
 def test_engines_agree(make, case):
@@ -145,6 +145,7 @@ def test_engines_agree(make, case):
         assert fast.ledger == slow.ledger
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("objective", [MOON(), FedMLB(), FedNTD(), FedDecorr()], ids=str)
 def test_engines_agree_with_any_objective(objective):
     setting = {"steps": 3, "batch": 7, "cohort": 4}
@@ -161,7 +162,7 @@ def test_engines_agree_with_any_objective(objective):
         )
 
 
-@pytest.mark.covering
+@pytest.mark.covering(2)
 @EVERY
 @CASE
 def test_runs_are_repeated_to_the_bit_by_any_number_of_threads(make, case, threads):
@@ -175,7 +176,7 @@ def test_runs_are_repeated_to_the_bit_by_any_number_of_threads(make, case, threa
     assert all(torch.equal(found[0], other) for other in found[1:])
 
 
-@pytest.mark.covering
+@pytest.mark.covering(2)
 @CASE
 @pytest.mark.parametrize("engine", [Simulate, Wire])
 def test_a_run_continues_to_the_bit(case, engine):
@@ -354,6 +355,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.covering(3)
 @pytest.mark.parametrize("what", SEEDED)
 def test_what_a_network_draws_itself_follows_from_the_seed(what):
     """Engines agree, runs repeat, and the caller's generator is left alone."""

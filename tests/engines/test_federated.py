@@ -100,6 +100,7 @@ def apart(a, b):
     return float((a.x - b.x).norm() / b.x.norm().clamp(min=1e-300))
 
 
+@pytest.mark.covering(12)
 @pytest.mark.parametrize("name", sorted(registry))
 def test_every_method_is_what_it_is_on_one_machine(name, tmp_path):
     method = example(registry[name], PROBLEM.constants, steps=3)

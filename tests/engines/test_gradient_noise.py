@@ -47,6 +47,7 @@ def test_its_square_is_that_of_sigma():
     assert np.abs(added.mean(0)).max() < 4 * 0.018**0.5 / 20_000**0.5
 
 
+@pytest.mark.covering(1)
 @pytest.mark.thorough
 @pytest.mark.parametrize("local", [1, 4])
 def test_the_floor_of_sgd(local, lr=0.2, sigma=0.5, clients=4, rounds=1500):

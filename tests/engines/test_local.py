@@ -145,7 +145,7 @@ PACES = {
 UNEVEN = {"logistic": uneven, "augmented network": lambda: federation(smooth=True)}
 
 
-@pytest.mark.covering
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("parts", [{}, {"training": {"accumulate": 2}}], ids=["", "accumulate"])
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("problem", UNEVEN)

@@ -61,6 +61,7 @@ VECTOR = 1000 * 4000 * 8 / 1e6
 """One vector of every client: 32 MB."""
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 def test_memory_follows_the_declared_state(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

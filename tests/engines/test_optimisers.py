@@ -317,7 +317,7 @@ def test_without_memory_momentum_is_sgd_and_engines_agree(name):
 EXACT = [name for name in PERMITTED if um.registry[name.split()[0]].exact]
 
 
-@pytest.mark.covering(3)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", EXACT)
 def test_momentum_keeps_exact_methods_exact_and_adamw_does_not(name):
     """Momentum is linear in what it follows, which is 0 at the optimum. AdamW divides by its size:

@@ -59,7 +59,7 @@ def same(one, other):
         assert torch.equal(mine[name], theirs[name]), name
 
 
-@pytest.mark.covering
+@pytest.mark.covering(12)
 @pytest.mark.parametrize("name", sorted(registry))
 def test_every_place_gives_the_same_numbers(name, file):
     cls = registry[name]

@@ -98,7 +98,7 @@ def test_any_number_of_threads_gives_the_same_bits(make, case, threads):
         )
 
 
-@pytest.mark.covering
+@pytest.mark.covering(3)
 @EVERY
 @pytest.mark.parametrize("case", CASES)
 def test_groups_of_any_size_do_what_the_cohort_does(make, case, threads):

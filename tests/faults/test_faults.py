@@ -29,6 +29,7 @@ def test_a_tally_that_counts_nothing_or_a_problem_fails(capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "name: what, 1 of 2"
 
 
+@pytest.mark.whole
 def test_kills():
     """In a process of its own, which forks."""
     words = [sys.executable, "-m", "tests.faults.kills", "--count", "12"]

@@ -49,6 +49,7 @@ def short():
         yield Path(folder)
 
 
+@pytest.mark.whole
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.whole)]

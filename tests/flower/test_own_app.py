@@ -47,6 +47,7 @@ from undrift.objectives import MOON, FedLC
 pytestmark = pytest.mark.usefixtures("task", "no_waiting")
 
 
+@pytest.mark.covering(11)
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_every_method_is_what_it_is_on_one_machine(name, tmp_path):
     method = example(registry[name], Constants(L=2.0, mu=0.1, delta_A=0.5, delta_B=0.5), steps=3)

@@ -54,6 +54,7 @@ def test_extra_follows_its_dual_form(kind, tau):
 EXACT = [name for name in um.__all__ if um.registry[name].exact]
 
 
+@pytest.mark.covering(9)
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_methods_get_as_far_as_their_steps_add_up_to(name):
     """300 rounds with decay 0.99 take as much of lr in all as 95 rounds without."""

@@ -197,6 +197,7 @@ def test_row_18_averaging_alone_is_biased(method):
     assert np.linalg.norm(end - fed.x_star) > 1e-3
 
 
+@pytest.mark.whole
 def test_row_19_where_fedlin_may_compress():
     fed, x0, L = world(0)
     star = fed.x_star

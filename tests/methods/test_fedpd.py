@@ -73,6 +73,7 @@ def run(engine, count):
     return trail
 
 
+@pytest.mark.covering(3)
 @pytest.mark.parametrize("kind", [Simulate, Wire])
 @pytest.mark.parametrize(("p", "I"), [(0.0, 1), (0.0, 3), (0.5, 1), (0.5, 3), (0.7, 4)])
 def test_oracle_2_is_algorithm_4(kind, p, I):  # noqa: E741

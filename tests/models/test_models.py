@@ -118,6 +118,7 @@ def test_a_hybrid_path_runs_local_blocks_then_global_ones():
         assert torch.equal(hybrid, functional_call(net, mixed, (x,)))
 
 
+@pytest.mark.covering(4)
 @every
 def test_vmap_of_gradients_equals_one_client_at_a_time(name, channels, size, options):
     clients, batch = 2, 3

@@ -49,7 +49,7 @@ def test_the_world_pads_its_batches():
     assert sizes[0] < 7 < sizes[-1] and sum(sizes) == 60
 
 
-@pytest.mark.covering
+@pytest.mark.covering(4)
 @everywhere
 @every
 def test_engines_agree(method, objective):
@@ -64,7 +64,7 @@ def test_engines_agree(method, objective):
         assert float((tensor - other[name]).abs().max()) < 1e-9, name
 
 
-@pytest.mark.covering
+@pytest.mark.covering(3)
 @pytest.mark.parametrize(
     "method", [Scaffold(lr=0.1), FedRecu(lr=0.1)], ids=lambda m: type(m).__name__
 )

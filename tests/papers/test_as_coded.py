@@ -4,6 +4,7 @@ import hashlib
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
 from undrift.engines import Simulate
@@ -34,6 +35,7 @@ def test_with_exact_gradients_it_stays_where_it_starts():
     assert torch.allclose(ends(FedRecu, problem), problem.optimum, rtol=0, atol=1e-10)
 
 
+@pytest.mark.whole
 def test_with_mini_batches_it_goes_where_the_mean_gradient_is_the_first_one():
     """Components that differ in q alone: a mini-batch shifts the gradient, the same way at every
     point.

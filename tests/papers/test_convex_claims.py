@@ -43,6 +43,7 @@ def test_fedcet_figure_1(mu, L, factor):
     np.testing.assert_allclose(distance[2:25] / distance[1:24], factor, atol=5e-4)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("kind", "accuracy"), [("strong", 1e-6), ("convex", 1e-5), ("nonconvex", 1e-4)]
 )

@@ -192,6 +192,7 @@ EXACT = {"DANE", "SONATA", "SVRP"}
 """Methods that need an exact local minimiser, which no network has."""
 
 
+@pytest.mark.covering(11)
 @pytest.mark.parametrize("name", sorted(set(registry) - EXACT))
 def test_every_method_runs_with_a_loss_of_ones_own(name):
     problem, ends = federation("own that compares samples"), []

@@ -49,6 +49,7 @@ def test_gradients_are_those_of_a_linear_layer(sizes, l2):
         torch.testing.assert_close(g, want, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.covering(6)
 @pytest.mark.parametrize("batch", [None, 6])
 @pytest.mark.parametrize("sizes", ["equal", "lognormal"])
 @pytest.mark.parametrize(
@@ -128,6 +129,7 @@ def test_a_client_has_the_same_bits_whoever_is_beside_it(dtype):
             assert torch.equal(together[c], alone[0])
 
 
+@pytest.mark.covering(48)
 @pytest.mark.parametrize("steps", [0, 1, 4, 2 * AFRESH + 5])
 @pytest.mark.parametrize("one_by_one", [True, False])
 @pytest.mark.parametrize("dtype, bound", [(torch.float32, 2e-5), (torch.float64, 2e-14)])

@@ -182,6 +182,7 @@ lr = 0.1
 """
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("flags", [[], ["--jobs", "2"]])
 def test_on_the_command_line(tmp_path, capsys, flags):
     spec = tmp_path / "spec.toml"

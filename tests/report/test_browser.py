@@ -269,6 +269,7 @@ def test_who_holds_what(opened, files):
     assert "samples of a client: 3 to 7, median 5" in page.locator("#data").inner_text()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", ["hostile", "several", "judged"])
 def test_nothing_needs_to_be_scrolled_sideways(opened, files, name):
     page = opened(getattr(files, name), **PHONE)
@@ -326,6 +327,7 @@ def luminance(colour):
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_stand_out(opened, files, scheme):
     page = opened(files.known, color_scheme=scheme)

@@ -134,6 +134,7 @@ def test_a_run_that_is_cut_off_ends_where_it_would_have(tmp_path, monkeypatch, c
     assert mine == whole and {outcome.status for outcome in mine} == {"early"}
 
 
+@pytest.mark.whole
 def test_several_processes_and_engines_end_alike(tmp_path, capsys):
     (tmp_path / "spec.toml").write_text(SPEC)
     assert main(["run", "spec.toml", "--out", "whole"]) == 0
@@ -384,6 +385,7 @@ KILL = """\
 """
 
 
+@pytest.mark.covering(1)
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
 @pytest.mark.parametrize("before", [1, 3])
 def test_a_run_that_is_killed_ends_where_it_would_have(tmp_path, capsys, before):

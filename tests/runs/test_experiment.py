@@ -134,6 +134,7 @@ def test_a_process_that_dies_is_told_and_its_work_can_be_continued(tmp_path):
     same(tmp_path / "whole", folder.path)
 
 
+@pytest.mark.whole
 def test_processes_that_were_stopped_before_their_first_round_did_not_die(tmp_path):
     class Later:
         """Asks once the first messages have been sent."""

@@ -389,6 +389,7 @@ def test_a_checkpoint_is_passed_over_if_lines_are_missing(whole, tmp_path):
     assert lines(place) == lines(whole) and rows(place.path) == rows(whole.path)
 
 
+@pytest.mark.whole
 def test_several_processes_record_the_same(whole, tmp_path):
     place = Folder(tmp_path / "again")
     run_in_folder(make(parse(SPEC)), place, jobs=2)

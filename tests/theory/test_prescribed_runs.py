@@ -44,7 +44,7 @@ def gaps(method, problem, steps):
         yield problem.metrics(engine.x)["gap"]
 
 
-@pytest.mark.covering
+@pytest.mark.covering(7)
 @pytest.mark.parametrize("steps", [1, 2, 4, 10])
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_the_gap_falls(name, steps):

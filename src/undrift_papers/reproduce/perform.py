@@ -227,11 +227,11 @@ def start(want: Want, problem: Problem) -> Tensor | None:
 
 
 def release(compiled: bool = False) -> None:
-    """Free the memory of finished runs, and what torch ``compiled`` for them, if that is over."""
+    """Free a GPU's memory of finished runs and, if that is over, what torch ``compiled``."""
     import torch
 
-    gc.collect()
     if torch.cuda.is_available():
+        gc.collect()
         torch.cuda.empty_cache()
         if compiled:
             torch.compiler.reset()
