@@ -75,6 +75,14 @@ def papers(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def undrawn(papers, monkeypatch):
+    """Pages without pictures, which take most of the time."""
+    monkeypatch.setattr("undrift_papers.reproduce.page._pictures", lambda report, file: [])
+    monkeypatch.setattr("undrift_papers.reproduce.agreement.figure", lambda found: None)
+    return papers
+
+
+@pytest.fixture
 def seeded(monkeypatch):
     """Every run counts as one that a seed may change."""
     always = property(lambda streams: True, lambda streams, used: None)

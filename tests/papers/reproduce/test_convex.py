@@ -90,8 +90,8 @@ def test_figure_14_starts_where_fedrecu_is_after_eight_rounds(tmp_path):
 
 
 @pytest.fixture
-def grid(papers):
-    (papers / "toy" / "figure-2.toml").write_text(GRID)
+def grid(undrawn):
+    (undrawn / "toy" / "figure-2.toml").write_text(GRID)
     return item("toy/figure-2")
 
 

@@ -16,14 +16,6 @@ from undrift_papers.reproduce.results import collect
 from undrift_papers.reproduce.verdict import LITTLE
 
 
-@pytest.fixture
-def undrawn(papers, monkeypatch):
-    """Pages without pictures, which take most of the time."""
-    monkeypatch.setattr("undrift_papers.reproduce.page._pictures", lambda report, file: [])
-    monkeypatch.setattr("undrift_papers.reproduce.agreement.figure", lambda found: None)
-    return papers
-
-
 def test_a_page(papers, tmp_path, capsys, seeded):
     out, pages = tmp_path / "out", tmp_path / "pages"
     assert main(["reproduce", "toy/figure-1", "--out", str(out), "--pages", str(pages)]) == 0
@@ -98,7 +90,7 @@ def test_a_claim_is_a_line_of_its_own(undrawn, tmp_path, capsys):
     assert "## How it is judged" in (tmp_path / "pages" / "README.md").read_text()
 
 
-def test_a_quick_page_is_apart_and_not_judged(papers, tmp_path, capsys):
+def test_a_quick_page_is_apart_and_not_judged(undrawn, tmp_path, capsys):
     assert main(["reproduce", "--quick", "all", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "pages" / "quick" / "toy" / "figure-1.md").read_text()
     assert "A quick run" in page and "`rounds=10`" in page and "not judged (quick)" in page
@@ -169,8 +161,8 @@ def test_a_page_tells_what_is_late_and_what_did_not_train(undrawn, tmp_path, cap
     assert "(did not train) |" in page and "> " not in page.replace(" -> ", "")
 
 
-def test_what_was_not_run_says_what_it_takes(papers, tmp_path, capsys):
-    file = papers / "toy" / "figure-1.toml"
+def test_what_was_not_run_says_what_it_takes(undrawn, tmp_path, capsys):
+    file = undrawn / "toy" / "figure-1.toml"
     file.write_text(file.read_text().replace("[item]\n", '[item]\ntakes = "a blink"\n'))
     words = ["reproduce", "toy", "--kept", "--out", str(tmp_path), "--json"]
     assert main(words) == 0
