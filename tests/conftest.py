@@ -76,6 +76,18 @@ def no_width(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
+@pytest.fixture(autouse=True)
+def no_figure(request, monkeypatch):
+    """``undrift run`` draws for the tests that ask for it: nine tenths of a small run's time."""
+    if "drawn" not in request.fixturenames:
+        monkeypatch.setattr("undrift.cli.run.draw", lambda folder, title: None)
+
+
+@pytest.fixture
+def drawn():
+    """Runs draw their figures."""
+
+
 def everything(config) -> bool:
     """Whether the command line has paths; the workers of a parallel run are told."""
     given = config.args_source is pytest.Config.ArgsSource.ARGS

@@ -63,7 +63,7 @@ def noted(monkeypatch):
     monkeypatch.setattr(images, "load_images", lesser)
 
 
-def test_a_run_is_judged_by_its_accuracy(net, capsys):
+def test_a_run_is_judged_by_its_accuracy(net, drawn, capsys):
     assert main(["run", "spec.toml", "--json"]) == 0
     out, err = capsys.readouterr()
     answer = json.loads(out)

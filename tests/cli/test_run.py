@@ -23,7 +23,7 @@ def outcome(capsys, *words):
     return code, *capsys.readouterr()
 
 
-def test_a_run_leaves_a_folder_and_a_table(place, capsys):
+def test_a_run_leaves_a_folder_and_a_table(place, drawn, capsys):
     code, out, err = outcome(capsys, "spec.toml", "-s", "seed=[0, 1]", "-s", "cohort=3")
     assert code == 0
     assert {f.name for f in (place / "runs/mine").iterdir()} == {
@@ -198,7 +198,7 @@ def test_trying_a_root_leaves_nothing(place, capsys):
     assert code == 2 and "mu" in err and not (place / "deep").exists()
 
 
-def test_cohorts_and_the_wire(place, capsys):
+def test_cohorts_and_the_wire(place, drawn, capsys):
     flags = ["cohort=2", "engine=wire", "rounds=4", "dtype=float32"]
     code, *_ = outcome(
         capsys, "spec.toml", *[word for flag in flags for word in ("-s", flag)], "--out", "deep/er"
