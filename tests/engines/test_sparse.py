@@ -52,7 +52,7 @@ def sent(monkeypatch):
 
     def carry(site, frame):
         frames[WAYS[frame[BODY - 1]]].append(frame)
-        return (frame,)
+        return frame
 
     monkeypatch.setattr(Mailed, "carry", carry)
     return frames

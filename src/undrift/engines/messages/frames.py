@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -26,7 +25,7 @@ from undrift.engines.messages.packet import ABOUT, BODY, DIGEST
 
 Way = Literal["down", "up"]
 WAYS: tuple[Way, Way] = ("down", "up")
-Reason = Literal["malformed", "damaged", "foreign", "stale", "early", "duplicate"]
+Reason = Literal["malformed", "damaged", "foreign"]
 
 MOST_ENTRY = 128
 """Bytes that a head has for a tensor beside its name."""
@@ -57,43 +56,6 @@ class Address(NamedTuple):
         run, round, phase, client, way = self
         about = ABOUT.pack(bytes.fromhex(run), round, phase, client, WAYS.index(way))
         return b"".join((_digest(about, body), about, body))
-
-
-class Inbox:
-    """What one end of a run awaits: one message of each of some clients, for one phase.
-
-    It remembers no more than the numbers of these clients.
-    """
-
-    def __init__(self, run: str, way: Way):
-        self.run, self.way = run, way
-        self.turn = 0, 0
-        """The round and the place of the phase."""
-        self._awaited: set[int] = set()
-        self._received: set[int] = set()
-
-    def expect(self, round: int, phase: int, clients: Iterable[int]) -> None:
-        """From now on messages of these clients for this phase, and no others."""
-        self.turn = round, phase
-        self._awaited, self._received = set(clients), set()
-
-    def take(self, kind: type[Message], frame: bytes, like: Tensor) -> tuple[int, Message]:
-        """The client and the message of a frame that is awaited.
-
-        Raises :class:`BadFrame` for any other; a frame that is refused changes nothing, so that the
-        right one may still come.
-        """
-        found = _address(kind, frame, like)
-        if found.run != self.run or found.way != self.way or found.client not in self._awaited:
-            raise BadFrame("foreign", f"{found} is not of this run and its clients")
-        if (turn := (found.round, found.phase)) != self.turn:
-            reason: Reason = "stale" if turn < self.turn else "early"
-            raise BadFrame(reason, f"{found}, where round and phase are {self.turn}")
-        if found.client in self._received:
-            raise BadFrame("duplicate", f"{found} was received before")
-        message = _message(kind, frame, like)
-        self._received.add(found.client)
-        return found.client, message
 
 
 def pack(message: Message) -> bytes:
