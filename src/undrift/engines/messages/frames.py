@@ -12,15 +12,13 @@ Zeros have no sign then.
 from __future__ import annotations
 
 import hashlib
-import math
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from undrift.core.struct import Message
-from undrift.engines.messages.format import LENGTH, BadFormat, Extent, Head, dump, parsed
+from undrift.engines.messages.format import LENGTH, BadFormat, dump, parse
 from undrift.engines.messages.packet import ABOUT, BODY, DIGEST
 
 Way = Literal["down", "up"]
@@ -107,44 +105,25 @@ def _address(kind: type[Message], frame: bytes, like: Tensor) -> Address:
 
 def _message(kind: type[Message], frame: bytes, like: Tensor) -> Message:
     """The vectors of a frame, each of the form of ``like``."""
-    name, view = kind.__qualname__, memoryview(frame)[BODY:]
-    size = LENGTH + int.from_bytes(view[:LENGTH], "little")
+    name = kind.__qualname__
     try:
-        if size > min(len(view), header(kind)):
-            raise BadFormat(f"a head of {size} bytes in {len(view)}")
-        _, extents, numbers = _head(bytes(view[LENGTH:size]))
+        found = parse(frame[BODY:], header(kind))
     except BadFormat as error:
         raise BadFrame("malformed", f"{name}: {error}") from None
-    # Sparse vectors that take more bytes than whole ones are nobody's who keeps to the form.
-    if size + numbers != len(view) or numbers > len(kind.vectors) * like.nbytes:
-        raise BadFrame("malformed", f"{name} has {len(view)} bytes, not {size + numbers}")
-    packed = [_parts(field) for field in kind.sparse if field not in extents]
+    packed = [_parts(field) for field in kind.sparse if field not in found]
     wanted = {field: (like.dtype, tuple(like.shape)) for field in kind.vectors}
     for field, places, values in packed:
         del wanted[field]
-        entries = (math.prod(extents[places].shape),) if places in extents else ()
+        entries = (found[places].numel(),) if places in found else ()
         wanted |= {places: (_numbering(like.numel()), entries), values: (like.dtype, entries)}
-    forms = {field: extent[:2] for field, extent in extents.items()}
-    if forms != wanted:
+    forms = {field: (v.dtype, tuple(v.shape)) for field, v in found.items()}
+    # Sparse vectors that take more bytes than whole ones are nobody's who keeps to the form.
+    most = len(kind.vectors) * like.nbytes
+    if forms != wanted or sum(v.nbytes for v in found.values()) > most:
         raise BadFrame("malformed", f"{name} has {forms}, not {wanted}")
-    found = {field: _vector(view[size:], extent) for field, extent in extents.items()}
     for field, places, values in packed:
         found[field] = _unpacked(f"{name}.{field}", found.pop(places), found.pop(values), like)
     return kind(**{field: v.to(like.device) for field, v in found.items()})
-
-
-@lru_cache(256)
-def _head(text: bytes) -> Head:
-    # All clients send the same head: it holds no address.
-    return parsed(text)
-
-
-def _vector(numbers: memoryview, extent: Extent) -> Tensor:
-    """A copy: a message shares no memory with its frame."""
-    dtype, shape, start, end = extent
-    if start == end:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(bytearray(numbers[start:end]), dtype=dtype)
 
 
 def _digest(*parts: bytes | memoryview) -> bytes:
