@@ -30,6 +30,7 @@ class Mailed(Site):
         super().__init__(common)
         self.run = run
         self.frames_down = self.frames_up = 0
+        """Bytes that have travelled."""
 
     def carry(self, frame: bytes) -> bytes:
         """What arrives of a frame; here there is nothing that could go wrong on the way."""
@@ -74,18 +75,10 @@ def _row(v: Tensor) -> Tensor:
 
 
 class Wire(Engine):
-    """Each client separately; ``frames_down`` and ``frames_up`` are the bytes that travelled."""
+    """Each client separately, by messages."""
 
     site: Mailed
 
     def __init__(self, method: Method, problem: Problem, **arguments: Any):
         super().__init__(method, problem, **arguments)
         self.site = Mailed(self.common, self.identity)
-
-    @property
-    def frames_down(self) -> int:
-        return self.site.frames_down
-
-    @property
-    def frames_up(self) -> int:
-        return self.site.frames_up

@@ -272,8 +272,13 @@ class Regression(ExactProblem, Generic[Block]):
         """f as the problem of one client with all samples."""
 
     @abc.abstractmethod
+    def _held(self, held: Ragged) -> RegressionOracle:
+        """The losses of some clients in float64, where the problem was given."""
+
     def _local(self, client: int) -> Regularised:
         """f_i."""
+        f = self._held(self.held[client : client + 1])
+        return f.regularised(torch.zeros(1, self.dim, dtype=torch.float64, device=f.device), 0.0)
 
     @abc.abstractmethod
     def _curvatures(self) -> tuple[float, float]:
