@@ -45,7 +45,6 @@ def test_a_new_file_passes_its_checks(tmp_path, kind):
         ("problem", "Mine"),
         ("problem", "quadratic"),
         ("problem", "class"),
-        ("problem", "con"),
         ("network", "mlp"),
         ("network", "my-net"),
         ("objective", "FedLC"),
