@@ -293,7 +293,7 @@ def test_uploads_of_another_size_or_type_are_left_out(kind):
 
 def test_if_no_frame_arrives_rounds_are_skipped(monkeypatch):
     engine = Wire(FedAvg(lr=0.05), PROBLEM, judge={"patience": 0})
-    monkeypatch.setattr(engine.site, "carry", lambda frame: ())
+    monkeypatch.setattr(engine.site, "carry", lambda frame: b"")
     with pytest.raises(Stuck):
         engine.run_round()
     assert torch.equal(engine.x, engine.x0) and engine.ledger.left_out == 5

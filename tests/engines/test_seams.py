@@ -34,7 +34,6 @@ from undrift.methods import (
     Scaffold,
 )
 from undrift.problems import LeastSquares
-from undrift.problems.named import build
 from undrift.runs.trial import Trial
 
 PROBLEM = least_squares()
@@ -142,47 +141,15 @@ def test_clients_one_by_one_agree_with_clients_side_by_side(case):
         torch.testing.assert_close(theirs[name], mine[name], rtol=1e-12, atol=1e-12)
 
 
-def five(case: str) -> Problem:
-    """A small problem of every family with five clients."""
-    if case == "images":
-        return build("images", clients=5, model="mlp", hidden=4, test=50, train_metrics=True)
-    names = {"softmax": "softmax-synthetic", "logistic": "logistic"}
-    settings = {"softmax": {"features": 3, "classes": 3, "samples": 9}, "quadratic": {"dim": 3}}
-    return build(names.get(case, case), clients=5, **settings.get(case, {}))
+class Unmeasured(LeastSquares):
+    """A user's problem without metrics."""
+
+    metrics = Problem.metrics
 
 
-@pytest.mark.parametrize(
-    "case", ["quadratic", "fedred", "fedcet", "least-squares", "logistic", "softmax", "images"]
-)
-def test_metrics_are_sums_over_clients(case):
-    """Also over none."""
-    engine = Simulate(FedAvg(lr=1e-3), five(case), steps=2)
-    engine.run_round()
-    problem, shards = engine.problem, ([0, 3], [], [1, 2, 4])
-    parts = [problem.partial_metrics(engine.x, np.array(held, dtype=np.int64)) for held in shards]
-    whole = engine.metrics()
-    assert whole == problem.metrics(engine.x)
-    tolerance = 1e-6 if case == "images" else 1e-12
-    assert problem.combine(parts, engine.x) == pytest.approx(whole, rel=tolerance)
-
-
-class Whole(LeastSquares):
-    """A user's problem with nothing but metrics of all clients."""
-
-    partial_metrics, combine = Problem.partial_metrics, Problem.combine
-
-    def metrics(self, x):
-        return {"loss": float(x.square().sum())}
-
-
-def test_a_problem_without_partial_metrics_is_measured_on_one_machine_only():
-    problem = Whole(PROBLEM.A, PROBLEM.b)
-    engine = Simulate(FedAvg(lr=0.05), problem)
-    assert engine.metrics() == {"loss": 0.0}
+def test_a_problem_without_metrics_says_so():
     with pytest.raises(Unsupported):
-        problem.partial_metrics(engine.x, np.array([0]))
-    with pytest.raises(Unsupported):
-        problem.combine([], engine.x)
+        Simulate(FedAvg(lr=0.05), Unmeasured(PROBLEM.A, PROBLEM.b)).metrics()
 
 
 @pytest.mark.parametrize("cohort", [1, 3, 5])

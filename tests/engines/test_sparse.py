@@ -52,7 +52,7 @@ def sent(monkeypatch):
 
     def carry(site, frame):
         frames[WAYS[frame[BODY - 1]]].append(frame)
-        return (frame,)
+        return frame
 
     monkeypatch.setattr(Mailed, "carry", carry)
     return frames
@@ -213,8 +213,8 @@ def test_the_ledger_is_what_the_wire_carries(reduction, sent):
     assert (len(sent["down"]), len(sent["up"])) == (150, 50 * ups)
     assert slow.ledger.bytes_down == sum(map(payload, sent["down"])) < 50 * 3 * 2 * 9 * 8
     assert slow.ledger.bytes_up == sum(map(payload, sent["up"])) < 50 * ups * 9 * 8
-    assert 0 < slow.frames_down - slow.ledger.bytes_down <= 150 * header(Sketch.Down)
-    assert 0 < slow.frames_up - slow.ledger.bytes_up <= 50 * ups * header(Sketch.Up)
+    assert 0 < slow.site.frames_down - slow.ledger.bytes_down <= 150 * header(Sketch.Down)
+    assert 0 < slow.site.frames_up - slow.ledger.bytes_up <= 50 * ups * header(Sketch.Up)
 
 
 def test_both_engines_follow_fedlin_with_top_k(sent):

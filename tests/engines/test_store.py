@@ -15,7 +15,7 @@ from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire, checkpoint
 from undrift.engines import store as stores
 from undrift.engines.site import WRITTEN
-from undrift.engines.store import FileStore, OutsideStore, Store
+from undrift.engines.store import FileStore, Store
 from undrift.methods import CELGD, FedDC, FedDyn, FedRecu, FedSpeed, MimeMVR, Scaffold
 from undrift.objectives import MOON
 from undrift.runs.api import prepare
@@ -30,20 +30,6 @@ each = pytest.mark.parametrize("cls", METHODS, ids=lambda cls: cls.__name__)
 def place(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path
-
-
-@pytest.fixture(params=["as it is", "ahead"])
-def file(request, monkeypatch):
-    """A file, and one from which rows are fetched ahead as they are from memory beside a GPU."""
-
-    if request.param == "ahead":
-        monkeypatch.setattr("undrift.engines.store.FileStore", Ahead)
-
-
-class Ahead(FileStore):
-    """Fetches rows ahead, as from memory beside a GPU."""
-
-    _prepare = OutsideStore._prepare
 
 
 def engine(cls, store, kind=Simulate, **options):
@@ -61,7 +47,7 @@ def same(one, other):
 
 @pytest.mark.covering(12)
 @pytest.mark.parametrize("name", sorted(registry))
-def test_every_place_gives_the_same_numbers(name, file):
+def test_every_place_gives_the_same_numbers(name):
     cls = registry[name]
     options = {"batch": None} if cls.solves else {}
     device, apart, wire = (engine(cls, store, kind, **options) for store, kind in
@@ -82,7 +68,7 @@ def test_every_place_gives_the_same_numbers(name, file):
 @pytest.mark.parametrize(
     "places", [("device", "file"), ("file", "device"), ("file", "file")], ids="-".join
 )
-def test_a_run_goes_on_anywhere(cls, places, place, file):
+def test_a_run_goes_on_anywhere(cls, places, place):
     whole = engine(cls, "device")
     first = engine(cls, places[0])
     for _ in range(4):
@@ -99,7 +85,7 @@ def test_a_run_goes_on_anywhere(cls, places, place, file):
 
 
 @pytest.mark.parametrize("places", [("device", "file"), ("file", "device")], ids="-".join)
-def test_last_models_are_kept_like_any_vector(places, file):
+def test_last_models_are_kept_like_any_vector(places):
     setting = {"steps": 3, "batch": 7, "seed": 5, "cohort": 3}
     first, second, whole = (Simulate(Scaffold(lr=0.1), federation(MOON()), store=p, **setting)
                             for p in (*places, "device"))  # fmt: skip
@@ -116,7 +102,7 @@ def test_last_models_are_kept_like_any_vector(places, file):
 
 @each
 @pytest.mark.parametrize("where", ["device", "file"])
-def test_nothing_handed_out_is_written_to_later(cls, where, file):
+def test_nothing_handed_out_is_written_to_later(cls, where):
     machine, seen = engine(cls, where), []
 
     def remember(tensors):
@@ -141,17 +127,14 @@ def test_nothing_handed_out_is_written_to_later(cls, where, file):
     assert len(seen) > 24 and all(torch.equal(v, copy) for v, copy in seen)
 
 
-@pytest.mark.parametrize("kind", ["device", "file", "ahead"])
+@pytest.mark.parametrize("kind", ["device", "file"])
 def test_any_sequence_of_cohorts(kind, place):
     """Against an array per vector; whoever was expected may not come, and a cohort may renew some
     vectors only.
     """
     rng, n, d = np.random.default_rng(0), 6, 3
     start = {"a": torch.zeros(d), "b": torch.arange(1.0, d + 1)}
-    if kind == "device":
-        store = Store(start, n)
-    else:
-        store = (Ahead if kind == "ahead" else FileStore)(start, n, str(place))
+    store = Store(start, n) if kind == "device" else FileStore(start, n, str(place))
     truth = {name: v.repeat(n, 1) for name, v in start.items()}
     out = []
 
@@ -234,8 +217,7 @@ def test_a_full_disk_is_an_error_that_names_the_place(place, monkeypatch):
 
 def test_systems_that_lack_a_call_compute_the_same(place, monkeypatch):
     usual = engine(Scaffold, "device")
-    for name in ("os.posix_fallocate", "mmap.MADV_WILLNEED"):
-        monkeypatch.delattr(name)
+    monkeypatch.delattr("os.posix_fallocate")
     machine = engine(Scaffold, "file")
     for _ in range(4):
         usual.run_round()
@@ -302,16 +284,6 @@ def test_a_checkpoint_of_all_clients_needs_no_index(place):
     assert WRITTEN not in load_file(place / "state")
     checkpoint.restore(again, place / "state", "run")
     assert machine.clients.c.any(1).all() and torch.equal(again.clients.c, machine.clients.c)
-
-
-@pytest.mark.parametrize("wrong", [[1, 1], [2, 1], [-1, 0], [0, 400]])
-def test_states_of_clients_that_do_not_exist_are_refused(wrong):
-    machine = engine(Scaffold, "device")
-    tensors, counters = machine.snapshot()
-    tensors |= {"client.c": tensors["client.c"][:2], WRITTEN: torch.tensor(wrong)}
-    with pytest.raises(ValueError, match=WRITTEN):
-        machine.restore(tensors, counters)
-    machine.restore(tensors | {WRITTEN: torch.tensor([1, 3])}, counters)
 
 
 def test_numbers_of_two_sizes_are_aligned(place):

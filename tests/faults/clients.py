@@ -41,11 +41,11 @@ class Misled(Mailed):
 
     fault, phase = "", 0
 
-    def carry(self, frame: bytes) -> tuple[bytes, ...]:
+    def carry(self, frame: bytes) -> bytes:
         run, round, phase, client, way = ABOUT.unpack_from(frame, DIGEST)
         if (WAYS[way], client, phase) != ("up", BAD, self.phase) or round < SINCE:
-            return (frame,)
-        return (wrong(self.fault, frame, Address(run.hex(), round, phase, client, "up")),)
+            return frame
+        return wrong(self.fault, frame, Address(run.hex(), round, phase, client, "up"))
 
 
 def wrong(fault: str, frame: bytes, address: Address) -> bytes:

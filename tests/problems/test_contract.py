@@ -134,29 +134,6 @@ def test_metrics(case):
     assert ("gap" in got) == ("distance" in got) == case.convex
 
 
-@pytest.mark.parametrize("everyone", [False, True])
-def test_metrics_are_combined_from_those_of_some_clients(case, everyone):
-    problem, x = case.problem, points(case, 3)[0]
-    whole = problem.metrics(x)
-    assert problem.combine([problem.partial_metrics(x)], x) == whole
-    clients = np.arange(problem.clients)
-    cuts = [[clients]] if everyone else [[clients[1:2], clients[:0], clients[2:], clients[:1]]]
-    cuts += [] if everyone else [[clients[::2], clients[1::2]], np.split(clients, len(clients))]
-    for parts in cuts:
-        partials = [problem.partial_metrics(x, part) for part in parts]
-        shapes = [{name: v.shape for name, v in sums.items()} for sums in partials]
-        assert all(one == shapes[0] for one in shapes)
-        assert problem.combine(partials, x) == pytest.approx(whole, rel=1e-12, abs=1e-14)
-
-
-def test_partial_metrics_look_at_their_clients_alone(case):
-    """Those of two clients are not those of two others."""
-    problem, x = case.problem, points(case, 3)[0]
-    sums = [problem.partial_metrics(x, np.array(some)) for some in ([0, 1], [0, 2], [1, 2], [0])]
-    flat = [torch.cat([v.flatten() for v in one.values()]) for one in sums]
-    assert all(not torch.equal(a, b) for k, a in enumerate(flat) for b in flat[:k])
-
-
 def test_gap_and_gradient_do_not_cancel_near_the_optimum(case):
     """At distance 1e-11 a difference of losses would be pure rounding."""
     problem = case.problem

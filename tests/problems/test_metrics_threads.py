@@ -65,9 +65,9 @@ def test_many_samples_in_blocks_and_by_client(make: Callable[[], Problem]):
     """Also of one client alone, whose samples are more than a block."""
     problem = make()
     x = torch.linspace(-0.1, 0.1, problem.dim, dtype=torch.float64)
-    whole, clients = problem.metrics(x), np.arange(problem.clients)
-    parts = [problem.partial_metrics(x, some) for some in (clients[3:], clients[:3])]
-    assert problem.combine(parts, x) == pytest.approx(whole, rel=1e-12)
+    whole = problem.metrics(x)
+    pieces = torch.cat([problem.pieces(x, k, 3) for k in range(3)])
+    assert len(pieces) > 1 and problem.of_pieces(pieces, x) == whole
     step = 1e-6 * torch.eye(problem.dim, dtype=torch.float64)
     slope = [
         (problem.metrics(x + row)["loss"] - problem.metrics(x - row)["loss"]) / 2e-6 for row in step

@@ -289,9 +289,6 @@ def test_where_test_samples_are():
         assert row["loss"] == pytest.approx(want, rel=1e-12), name
         train = np.mean([scores(x, module, part).mean() for part in SPLIT])
         assert row["train_loss"] == pytest.approx(train, rel=1e-12)
-        partials = [problem.partial_metrics(x, np.array(some)) for some in ([0, 3], [], [1, 2, 4])]
-        assert problem.combine(partials, x) == pytest.approx(row, rel=1e-12)
-        assert ("test" in partials[0]) == (name != "nobody's")
 
 
 def test_a_share_is_held_out_of_every_client():

@@ -56,8 +56,6 @@ def test_metrics_by_name_and_by_function(monkeypatch):
         )
         clients = [(away[part] ** 2).mean() for part in SPLIT]
         assert row["train_rmse"] == pytest.approx(np.sqrt(np.mean(clients)), rel=1e-12)
-        parts = [problem.partial_metrics(x, np.array(some)) for some in ([2, 0], [1, 3])]
-        assert problem.combine(parts, x) == pytest.approx(row, rel=1e-12)
     assert list(federation("mse", metrics=["mae", worst]).metrics(x)) == [
         "loss", "train_loss", "train_mae", "train_worst",
     ]  # fmt: skip
@@ -147,8 +145,6 @@ def test_on_training_samples_each_client_has_one_weighted_mean(what, passes, mon
     row = problem.metrics(x)
     assert row["train_large"] == pytest.approx(np.mean(means), rel=1e-12)
     assert row["train_mae"] == pytest.approx(np.mean([away[p].mean() for p in SPLIT]), rel=1e-12)
-    parts = [problem.partial_metrics(x, np.array(some)) for some in ([2, 0], [1, 3])]
-    assert problem.combine(parts, x) == pytest.approx(row, rel=1e-12)
     assert problem.of_pieces(problem.pieces(x), x) == row
 
 

@@ -158,8 +158,8 @@ def traffic(cls: type[Method]) -> None:
     kinds = [kind for p in phases(method) for kind in (p.Down, p.Up)]
     most = 5 * problem.clients * len(kinds) // 2 * max(map(header, kinds))
     for way, real, payload in (
-        ("down", engine.frames_down, engine.ledger.bytes_down),
-        ("up", engine.frames_up, engine.ledger.bytes_up),
+        ("down", engine.site.frames_down, engine.ledger.bytes_down),
+        ("up", engine.site.frames_up, engine.ledger.bytes_up),
     ):
         text = f"{real} bytes went {way} for a declared payload of {payload}"
         expect(0 < real - payload <= most, text)

@@ -95,21 +95,6 @@ def batches(kind: Kind) -> None:
         expect(close(f.grad(y, positions), f.grad(y)), text)
 
 
-def sites(kind: Kind) -> None:
-    """Metrics of clients on several sites, put together, are those of all clients."""
-    problem = _fine(kind)
-    x = _points(problem)[0]
-    whole, everybody = problem.metrics(x), np.arange(problem.clients)
-    if type(problem).partial_metrics is Problem.partial_metrics:
-        return  # it has metrics(x) alone, for one site
-    expect(problem.combine([problem.partial_metrics(x)], x) == whole, "combine gives other metrics")
-    parts = [everybody[:1], everybody[1:], everybody[:0]]
-    again = problem.combine([problem.partial_metrics(x, part) for part in parts], x)
-    for name, value in whole.items():
-        text = f"{name} is {value:.6g} of all clients, and {again[name]:.6g} put together"
-        expect(abs(again[name] - value) <= 1e-9 * max(1.0, abs(value)), text)
-
-
 def precision(kind: Kind) -> None:
     """to() gives the same problem in another precision, and leaves this one alone."""
     problem = kind().build()
@@ -153,7 +138,7 @@ def engines_agree(kind: Kind) -> None:
 
 
 CHECKS = by_name(
-    builds, sizes, gradient, members, batches, sites, precision, purity, engines_agree
+    builds, sizes, gradient, members, batches, precision, purity, engines_agree
 )  # fmt: skip
 
 

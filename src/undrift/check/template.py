@@ -9,7 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from undrift._files import reserved
 from undrift.methods import __all__ as methods
 from undrift.models.named import registry as networks
 from undrift.objectives.base import registry as objectives
@@ -47,8 +46,6 @@ def write(name: str, folder: Path, kind: Kind = "method") -> Path:
     article = "an" if kind == "objective" else "a"
     if not pattern.fullmatch(name) or keyword.iskeyword(name):
         raise BadName(f"{name!r} cannot name {article} {kind}: {form}, such as {template.example}")
-    if reserved(name):
-        raise BadName(f"{name} cannot name a file on Windows: choose another name")
     if name in template.taken:
         raise BadName(f"{name} is {article} {kind} of undrift already: choose another name")
     text = files("undrift.check").joinpath(f"{kind}.txt").read_text(encoding="utf-8")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -19,7 +17,7 @@ Result = TypeVar("Result")
 Samples = Literal["train", "test"]
 """Samples that clients train on, or others."""
 Sums = dict[str, "Tensor"]
-"""What some clients add to the metrics of all, by name."""
+"""Numbers of clients ``[C]`` by name."""
 MiniBatch = tuple[Any, ...]
 """What a gradient takes besides the point: samples, what augmentation drew, keys."""
 COLUMNS = (
@@ -224,14 +222,6 @@ class Oracle(abc.ABC):
         raise Unsupported(f"{type(self).__name__} has no exact local minimiser; {NO_MINIMISER}")
 
 
-def add_up(partials: Sequence[Mapping[str, Tensor]]) -> Sums:
-    """The sums over all parts, name by name, in their order."""
-    first, *others = partials
-    return {
-        name: reduce(operator.add, (part[name] for part in others), v) for name, v in first.items()
-    }
-
-
 class Problem(abc.ABC):
     """f = mean of f_i over the clients, in flat coordinates."""
 
@@ -284,30 +274,7 @@ class Problem(abc.ABC):
 
         A run refuses metrics that are called like other columns of its rows (:func:`taken`).
         """
-        return self.combine([self.partial_metrics(x)], x)
-
-    def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
-        """What some clients (all when ``None``, perhaps none) add to the metrics at ``x``.
-
-        It looks at the samples of these clients alone and at what everybody may know: the number
-        of clients and of all samples, and the optimum. Names and shapes are the same for all.
-        """
-        raise Unsupported(
-            f"{type(self).__name__} has no metrics over some of its clients, which a federation "
-            "adds up; define partial_metrics and combine"
-        )
-
-    def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
-        """The :meth:`metrics` at ``x`` from the partial ones of all clients, each counted once.
-
-        Those of one part are what ``metrics`` returns, bit for bit; several parts agree with them
-        up to rounding. Whoever leads calls it; samples that no client holds, as a test set, are
-        looked at here and nowhere else.
-        """
-        raise Unsupported(
-            f"{type(self).__name__} does not say what partial metrics make up together; "
-            "define combine beside partial_metrics"
-        )
+        raise Unsupported(f"{type(self).__name__} has no metrics; define metrics")
 
     def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
         """``loss`` and other metrics of some clients (all when ``None``), each on its own samples.

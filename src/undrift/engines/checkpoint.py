@@ -25,16 +25,13 @@ Notes = dict[str, Any]
 """What a run keeps beside the engine's state: what JSON holds, and tensors."""
 Fits = Callable[[Counters], bool]
 
-AGAIN = "remove it to start from the one before"
-OTHER = "give the spec it was made with, or another folder"
-
 
 class BadCheckpoint(ValueError):
     """A file that is not a whole checkpoint of this run."""
 
-    def __init__(self, path: Path, reason: str, remedy: str):
-        self.path, self.reason, self.remedy = path, reason, remedy
-        super().__init__(f"{path}: {reason}; {remedy}")
+    def __init__(self, path: Path, reason: str):
+        self.path, self.reason = path, reason
+        super().__init__(f"{path}: {reason}")
 
 
 def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
@@ -71,19 +68,19 @@ def restore(
     try:
         header, tensors = read(path, MOST)
     except BadFormat as error:
-        raise BadCheckpoint(path, str(error), AGAIN) from error
+        raise BadCheckpoint(path, str(error)) from error
     if header["identity"] != identity:
-        raise BadCheckpoint(path, "belongs to another run", OTHER)
+        raise BadCheckpoint(path, "belongs to another run")
     counters = json.loads(header["counters"])
     if round not in (None, counters["round"]):
-        raise BadCheckpoint(path, f"is of round {counters['round']}, not {round}", AGAIN)
+        raise BadCheckpoint(path, f"is of round {counters['round']}, not {round}")
     if not fits(counters):
-        raise BadCheckpoint(path, "the rows recorded before it are not all there", AGAIN)
+        raise BadCheckpoint(path, "the rows recorded before it are not all there")
     noted = {name: tensors.pop(name) for name in [*tensors] if name.startswith(NOTE)}
     try:
         engine.restore(tensors, counters)
     except ValueError as error:
-        raise BadCheckpoint(path, str(error), OTHER) from error
+        raise BadCheckpoint(path, str(error)) from error
     notes: Notes = json.loads(header["notes"])
     return notes | {name.removeprefix(NOTE): tensor for name, tensor in noted.items()}
 

@@ -303,7 +303,8 @@ class Distributed(Engine):
         if pieces is not None:
             sizes = self.ranks.sizes(len(pieces))
             return self.problem.of_pieces(self.ranks.gather(pieces, sizes), self.x)
-        return self._from_leader()
+        # Rank 0's, should others have rounded in another way: all must decide by the same numbers.
+        return self.told(self.problem.metrics(self.x))
 
     def client_metrics(self) -> Sums:
         found = self.problem.client_metrics(self.x, self.site.held)
@@ -367,20 +368,6 @@ class Distributed(Engine):
                     if rank == self.ranks.rank:
                         found[saved] = rows
         self._continue(found, said["counters"])
-
-    def _from_leader(self) -> dict[str, float]:
-        """Metrics that only rank 0 computes."""
-        found: dict[str, float] = {}
-        try:
-            if self.leads:
-                found = self.problem.metrics(self.x)
-        except Exception as error:
-            self.ranks.tell({"failed": str(error)})
-            raise
-        said = self.ranks.tell({"metrics": found})
-        if "failed" in said:
-            raise WorkFailed(said["failed"])
-        return cast(dict[str, float], said["metrics"])
 
     def _book(self, order: Order, down: Message, work: Work) -> None:
         # Where sums travel, the work has the uploads of this rank alone.

@@ -22,7 +22,7 @@ from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sum
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine
 from undrift.engines.memory import Needs
-from undrift.engines.messages.frames import Address, BadFrame, Inbox, pack
+from undrift.engines.messages.frames import Address, BadFrame, decode, pack
 from undrift.engines.messages.packet import Packet, Tag
 from undrift.engines.options import FederatedOptions
 from undrift.engines.order import Order
@@ -209,9 +209,7 @@ class Federated(Engine):
         self._now = Tag(order.round, order.place, self.counted.attempt)
         members, packed = order.cohort.members.tolist(), pack(down)
         senders = members if order.picked is None else [order.picked]
-        inbox, uploads = Inbox(self.identity, "up"), dict[int, Message]()
-        inbox.expect(order.round, order.place, senders)
-        gradients, unsound = dict[int, int](), dict[int, str]()
+        uploads, gradients, unsound = dict[int, Message](), dict[int, int](), dict[int, str]()
 
         def accept(client: int, reply: Packet) -> None:
             if "unsound" in reply.table:  # its own word: it kept and sent nothing
@@ -219,10 +217,10 @@ class Federated(Engine):
                 return
             if client in senders:
                 try:
-                    sender, message = inbox.take(order.phase.Up, reply.content, self.x0)
+                    address = self._address(client)._replace(way="up")
+                    uploads[client] = decode(order.phase.Up, reply.content, self.x0, address)
                 except BadFrame as error:
                     raise Refused(str(error)) from None
-                uploads[sender] = message
             gradients[client] = int(reply.table["gradients"])
             self.streams.used |= bool(reply.table["drawn"])
 

@@ -110,13 +110,6 @@ def plan(
     )
 
 
-def afford(what: str, least: int) -> None:
-    """Refuse what holds more than the memory that is free, before any of it is taken."""
-    if least > SMALL and least > (free := _memory()):
-        have = f"{_gb(free)} are free in memory"
-        raise NoRoom(f"{what} of this size holds at least {_gb(least)}, but {have}: use less")
-
-
 def where(place: str, device: torch.device) -> str:
     """A place in words."""
     if place == "file":

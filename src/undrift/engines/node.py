@@ -98,7 +98,6 @@ class OneOf(Problem):
         self.held, self.client = held, client
         self.clients, self.samples = len(samples), [*samples]
         self.dim, self.dtype, self.device = held.dim, held.dtype, held.device
-        self.note, self.class_names, self.precision = held.note, held.class_names, held.precision
         self.augmentation, self.keyed, self.together = held.augmentation, held.keyed, held.together
         self.remembers, self.differentiates = held.remembers, held.differentiates
         self.labelled, self.pooled, self.sampled = held.labelled, held.pooled, held.sampled

@@ -188,7 +188,7 @@ class OutsideStore(Store):
 
     def expect(self, who: Callable[[], np.ndarray]) -> None:
         if self._coming is None and not np.array_equal(members := who(), self._held.members):
-            self._prepare(members)
+            self._coming = self._fetch(members)
 
     def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
         self._settle()
@@ -235,10 +235,6 @@ class OutsideStore(Store):
                 out[k].copy_(self._held.rows[name][j])
         return CohortRows(members, rows)
 
-    def _prepare(self, members: np.ndarray) -> None:
-        """Fetch the rows of the next cohort ahead."""
-        self._coming = self._fetch(members)
-
     def _copy(self, to: Tensor, row: Tensor) -> None:
         to.copy_(row)
 
@@ -258,7 +254,7 @@ class OutsideStore(Store):
 
 
 class FileStore(OutsideStore):
-    """Rows in a file in ``folder``; the system reads the next cohort's ahead."""
+    """Rows in a file in ``folder``."""
 
     def __init__(self, start: dict[str, Tensor], clients: int, folder: str):
         size = len(start) * clients * next(iter(start.values())).nbytes
@@ -268,18 +264,7 @@ class FileStore(OutsideStore):
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(self._file.fileno(), 0, size)
             self._file.truncate(size)
-        self._buffer = mmap.mmap(self._file.fileno(), size)
-        super().__init__(start, clients, self._buffer)
-
-    def _prepare(self, members: np.ndarray) -> None:
-        if not hasattr(mmap, "MADV_WILLNEED"):  # Windows
-            return
-        for name, written in self._written.items():
-            for i in members[written[members]]:
-                row = self._all[name][i]
-                place = row.data_ptr() - self._block.data_ptr()
-                before = place % mmap.PAGESIZE
-                self._buffer.madvise(mmap.MADV_WILLNEED, place - before, row.nbytes + before)
+        super().__init__(start, clients, mmap.mmap(self._file.fileno(), size))
 
 
 class HostStore(OutsideStore):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -13,14 +11,10 @@ from undrift.core.problem import Problem
 from undrift.core.struct import Message, State
 from undrift.engines.engine import Engine
 from undrift.engines.local import Common, One
-from undrift.engines.messages.frames import Address, BadFrame, Inbox, Way, pack
-from undrift.engines.order import Order, Share
+from undrift.engines.messages.frames import Address, BadFrame, decode, pack
+from undrift.engines.order import Share
 from undrift.engines.site import Site
 from undrift.engines.work import Work, joined
-
-
-class Unanswered(Exception):
-    """A client gave no answer that can be used."""
 
 
 class Mailed(Site):
@@ -36,21 +30,14 @@ class Mailed(Site):
         super().__init__(common)
         self.run = run
         self.frames_down = self.frames_up = 0
-        self.refused: Counter[str] = Counter()
-        """How many frames were refused, by reason."""
-        self._at_client, self._at_server = Inbox(run, "down"), Inbox(run, "up")
-        self._down = b""
+        """Bytes that have travelled."""
 
-    def carry(self, frame: bytes) -> Iterable[bytes]:
-        """The frames that arrive when one is sent; here there is nothing that could fail."""
-        return (frame,)
+    def carry(self, frame: bytes) -> bytes:
+        """What arrives of a frame; here there is nothing that could go wrong on the way."""
+        return frame
 
     def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
-        order, senders = share.order, share.members.tolist()
-        if order.picked is not None:
-            senders = [client for client in senders if client == order.picked]
-        self._at_server.expect(order.round, order.place, senders)
-        self._down = pack(got)
+        down = pack(got)
         did, failed, gradients = list[Work](), dict[int, str](), 0
         rows = {name: v.unbind() for name, v in me.items()}
         for k in range(len(share.members)):
@@ -58,8 +45,8 @@ class Mailed(Site):
             f = One(one, self.common, None if previous is None else previous[k : k + 1])
             mine = self.method.Client(**{name: v[k] for name, v in rows.items()})
             try:
-                new, up = self._exchange(one, mine, f)
-            except Unanswered as error:
+                new, up = self._exchange(one, mine, down, f)
+            except BadFrame as error:
                 failed[int(one.members[0])] = str(error)
             else:
                 end = None if f.end is None else _row(f.end)
@@ -67,37 +54,20 @@ class Mailed(Site):
             gradients += f.gradients
         return joined(did)._replace(gradients=gradients, failed=failed)
 
-    def _exchange(self, one: Share, me: State, f: One) -> tuple[State, Message]:
-        """The work of one client."""
-        order, client = one.order, int(one.members[0])
-        frame = self._address(order, client, "down").frame(self._down)
+    def _exchange(self, one: Share, me: State, down: bytes, f: One) -> tuple[State, Message]:
+        """The work of one client on the message ``down``."""
+        order, client, like = one.order, int(one.members[0]), self.common.x0
+        address = Address(self.run, order.round, order.place, client, "down")
+        frame = address.frame(down)
         self.frames_down += len(frame)
-        self._at_client.expect(order.round, order.place, [client])
-        got = self._received(self._at_client, order.phase.Down, frame, client)
+        got = decode(order.phase.Down, self.carry(frame), like, address)
         new, up = order.phase.work(me, got, f)
         if order.picked not in (None, client):
             return new, up
-        frame = self._address(order, client, "up").frame(pack(up))
+        address = address._replace(way="up")
+        frame = address.frame(pack(up))
         self.frames_up += len(frame)
-        return new, self._received(self._at_server, order.phase.Up, frame, client)
-
-    def _address(self, order: Order, client: int, way: Way) -> Address:
-        return Address(self.run, order.round, order.place, client, way)
-
-    def _received(self, inbox: Inbox, kind: type[Message], frame: bytes, client: int) -> Message:
-        """What arrives of a frame sent to or by a client."""
-        found: dict[int, Message] = {}
-        why = "nothing arrived"
-        for arrived in self.carry(frame):
-            try:
-                sender, message = inbox.take(kind, arrived, self.common.x0)
-                found[sender] = message
-            except BadFrame as error:
-                self.refused[error.reason] += 1
-                why = str(error)
-        if client not in found:
-            raise Unanswered(f"{kind.__qualname__}: {why}")
-        return found[client]
+        return new, decode(order.phase.Up, self.carry(frame), like, address)
 
 
 def _row(v: Tensor) -> Tensor:
@@ -105,18 +75,10 @@ def _row(v: Tensor) -> Tensor:
 
 
 class Wire(Engine):
-    """Each client separately; ``frames_down`` and ``frames_up`` are the bytes that travelled."""
+    """Each client separately, by messages."""
 
     site: Mailed
 
     def __init__(self, method: Method, problem: Problem, **arguments: Any):
         super().__init__(method, problem, **arguments)
         self.site = Mailed(self.common, self.identity)
-
-    @property
-    def frames_down(self) -> int:
-        return self.site.frames_down
-
-    @property
-    def frames_up(self) -> int:
-        return self.site.frames_up

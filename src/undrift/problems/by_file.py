@@ -25,10 +25,6 @@ class OwnProblem(Named, register=False):
 
     maker: ClassVar[Callable[..., object]]
 
-    @property
-    def least_bytes(self) -> int:
-        return 0  # only the function knows
-
     def build(self, objective: Objective | None = None) -> Problem:
         from undrift.core.problem import Problem
         from undrift.models.net import seeded

@@ -10,7 +10,7 @@ import copy
 import hashlib
 from collections.abc import Callable
 from functools import cached_property
-from typing import Generic, Self, TypeVar
+from typing import Self
 
 import numpy as np
 import torch
@@ -23,11 +23,11 @@ from undrift.core.problem import Oracle, Problem
 Values = ArrayLike | Tensor
 """What a user gives as data: an array, a tensor or nested lists."""
 Matrix = NDArray[np.float64]
-Part = TypeVar("Part")
-"""What the metrics of some clients are computed from."""
+PLACED = ("_everyone", "_gathered", "_known")
+"""What is computed once for each precision and device."""
 
 
-class ExactProblem(Problem, Generic[Part]):
+class ExactProblem(Problem):
     """Constants, optimum and metrics come from float64 data whatever the precision of the run."""
 
     dtype: torch.dtype = torch.float64
@@ -47,7 +47,7 @@ class ExactProblem(Problem, Generic[Part]):
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         twin = copy.copy(self)
-        for cached in ("_everyone", "_parts", "_known"):
+        for cached in PLACED:
             twin.__dict__.pop(cached, None)
         twin.dtype = dtype
         twin._place(dtype, torch.device(device))
@@ -60,21 +60,6 @@ class ExactProblem(Problem, Generic[Part]):
     @abc.abstractmethod
     def _oracle(self, members: np.ndarray) -> Oracle:
         """The local problems of ``members``, in their order."""
-
-    @abc.abstractmethod
-    def _gather(self, members: np.ndarray | None) -> Part:
-        """What the metrics of ``members`` (everyone when ``None``) are computed from."""
-
-    def _part(self, members: np.ndarray | None) -> Part:
-        """The same, gathered once."""
-        key = None if members is None else members.tobytes()
-        if key not in self._parts:
-            self._parts[key] = self._gather(members)
-        return self._parts[key]
-
-    @cached_property
-    def _parts(self) -> dict[bytes | None, Part]:
-        return {}
 
     @cached_property
     def _everyone(self) -> Oracle:

@@ -102,7 +102,8 @@ class Logistic(Regression[LogisticBlock]):
         return LogisticOracle(self._rows, self._exact, self.held[members], self.weight, self.l2)
 
     def _curvatures(self) -> tuple[float, float]:
-        each = [largest_eigenvalue(self._held(i).stack[0]) for i in range(self.clients)]
+        clients = self._held(self.held).pieces(1)
+        each = [largest_eigenvalue(f.stack[0]) for f in clients]
         return self.weight * max(each) / 4, largest_eigenvalue(self.rows[:-1]) / (4 * self.total)
 
     def _pooled(self) -> Pooled:
@@ -110,11 +111,7 @@ class Logistic(Regression[LogisticBlock]):
         stacks = (pick(rows, which).unsqueeze(0) for which in self._split(None, rows.device))
         return Pooled([Logits(stack, 1 / self.total, 0.0, nothing) for stack in stacks], self.l2)
 
-    def _local(self, client: int) -> Logits:
-        return self._held(client).regularised(self.rows.new_zeros(1, self.dim), 0.0)
-
-    def _held(self, client: int) -> LogisticOracle:
-        held = self.held[client : client + 1]
+    def _held(self, held: Ragged) -> LogisticOracle:
         return LogisticOracle(self.rows, self.rows, held, self.weight, self.l2)
 
 

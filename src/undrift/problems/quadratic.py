@@ -6,7 +6,7 @@ Quadratics may have a nonconvex term, :math:`\beta\sum_kx_k^2/(1+x_k^2)`.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Self
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift._threads import one_thread
-from undrift.core.problem import Constants, Oracle, Sums, Unsupported, add_up
+from undrift.core.problem import Constants, Oracle, Sums, Unsupported
 from undrift.problems.exact import (
     ExactProblem,
     Matrix,
@@ -103,7 +103,7 @@ class QuadraticOracle(Oracle):
         return -self.q if self.H.ndim == 2 else -self.q.unsqueeze(1)
 
 
-class QuadraticForm(ExactProblem[tuple[Tensor, ...]]):
+class QuadraticForm(ExactProblem):
     """What quadratic problems share: optimum, metrics and constants, exact from their Hessians."""
 
     beta: float = 0.0
@@ -117,8 +117,8 @@ class QuadraticForm(ExactProblem[tuple[Tensor, ...]]):
         """H_i, exact: ``[d, d]``, or ``[d]`` when diagonal."""
 
     @abc.abstractmethod
-    def mean(self, members: Tensor | None = None) -> Tensor:
-        """The mean of the H_i, exact; or the share of ``members`` in it, which add up to it."""
+    def mean(self) -> Tensor:
+        """The mean of the H_i, exact."""
 
     @cached_property
     @one_thread()
@@ -149,16 +149,18 @@ class QuadraticForm(ExactProblem[tuple[Tensor, ...]]):
     @one_thread()
     def metrics(self, x: Tensor) -> dict[str, float]:
         """From x - x*, so that nothing cancels; ``distance`` is to the nearest minimiser."""
-        e = self._from_optimum(x)
-        return self._row(self._sums(e, None), e)
-
-    @one_thread()
-    def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
-        return self._sums(self._from_optimum(x), members)
-
-    @one_thread()
-    def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
-        return self._row(add_up(partials), self._from_optimum(x))
+        (best, span), (H, q, c) = self._known, self._gathered
+        x = x.detach().to(self.precise, torch.float64)
+        e = x if best is None else x - best
+        product = _times(H, e)
+        if best is None:
+            loss = e @ (0.5 * product - q) + c + self.beta * (1 - 1 / (1 + e * e)).sum()
+            values = {"loss": loss, "grad_norm": (product - q + bend(e, self.beta)).norm()}
+        else:
+            gap = 0.5 * (e @ product)
+            values = {"loss": gap + c - 0.5 * (q @ best), "gap": gap, "grad_norm": product.norm()}
+            values["distance"] = (e if span is None else _times(span, e)).norm()
+        return numbers(values)
 
     @one_thread()
     def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
@@ -172,38 +174,12 @@ class QuadraticForm(ExactProblem[tuple[Tensor, ...]]):
     def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
         """The quadratic parts of some f_i, each at its own row of ``y``, exact."""
 
-    def _sums(self, e: Tensor, members: np.ndarray | None) -> Sums:
-        H, q, c = self._part(members)
-        return {"product": _times(H, e), "q": q, "c": c}
-
-    def _row(self, sums: Sums, e: Tensor) -> dict[str, float]:
-        (best, span), product, q, c = self._known, sums["product"], sums["q"], sums["c"]
-        if best is None:
-            loss = e @ (0.5 * product - q) + c + self.beta * (1 - 1 / (1 + e * e)).sum()
-            values = {"loss": loss, "grad_norm": (product - q + bend(e, self.beta)).norm()}
-        else:
-            gap = 0.5 * (e @ product)
-            values = {"loss": gap + c - 0.5 * (q @ best), "gap": gap, "grad_norm": product.norm()}
-            values["distance"] = (e if span is None else _times(span, e)).norm()
-        return numbers(values)
-
-    def _from_optimum(self, x: Tensor) -> Tensor:
-        """x - x*, or x where x* is not known."""
-        best, _ = self._known
-        x = x.detach().to(self.precise, torch.float64)
-        return x if best is None else x - best
-
+    @cached_property
     @one_thread()
-    def _gather(self, members: np.ndarray | None) -> tuple[Tensor, ...]:
-        """H, q and c of their share of f: sums over these clients, divided by the number of all."""
-        if members is None:
-            H, q, c = torch.from_numpy(self.mean_hessian), self.q.mean(0), self.c.mean()
-        else:
-            some = torch.from_numpy(members).to(self.q.device)
-            each = self.c if self.c.ndim else self.c.expand(self.clients)
-            H, q = self.mean(some), self.q[some].sum(0) / self.clients
-            c = each[some].sum() / each.numel()
-        return tuple(part.to(self.precise) for part in (H, q, c))
+    def _gathered(self) -> tuple[Tensor, ...]:
+        """The means of H, q and c, where metrics are computed."""
+        means = torch.from_numpy(self.mean_hessian), self.q.mean(0), self.c.mean()
+        return tuple(part.to(self.precise) for part in means)
 
     @cached_property
     @one_thread()
@@ -287,8 +263,8 @@ class Quadratic(QuadraticForm):
     def hessian(self, client: int) -> Matrix:
         return numpy(self.H[client])
 
-    def mean(self, members: Tensor | None = None) -> Tensor:
-        return self.H.mean(0) if members is None else self.H[members].sum(0) / self.clients
+    def mean(self) -> Tensor:
+        return self.H.mean(0)
 
     def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
         H, q, c = self.H[who], self.q[who], self.c if not self.c.ndim else self.c[who]
@@ -350,8 +326,8 @@ class LeastSquares(QuadraticForm):
     def hessian(self, client: int) -> Matrix:
         return numpy(self.A[client].T @ self.A[client])
 
-    def mean(self, members: Tensor | None = None) -> Tensor:
-        rows = (self.A if members is None else self.A[members]).flatten(0, 1)
+    def mean(self) -> Tensor:
+        rows = self.A.flatten(0, 1)
         return rows.T @ rows / self.clients
 
     def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from undrift._threads import each, one_thread
-from undrift.core.problem import Constants, Oracle, Sums, add_up
-from undrift.problems.exact import ExactProblem, Matrix, dissimilarity, numbers, numpy
+from undrift.core.problem import Constants, Oracle, Sums
+from undrift.problems.exact import PLACED, ExactProblem, Matrix, dissimilarity, numbers, numpy
 from undrift.problems.ragged import Ragged, owned
 
 BLOCK = 1 << 13
@@ -146,7 +146,7 @@ class RegressionOracle(Oracle):
         return self.some(slice(None), exact=True)
 
 
-class Regression(ExactProblem[list[Block]], Generic[Block]):
+class Regression(ExactProblem, Generic[Block]):
     """f_i is a convex loss of client i's samples plus (l2/2)|x|^2; ``l2`` defaults to 1/M."""
 
     labelled = True
@@ -180,7 +180,7 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
             everyone[first : first + len(own)] = own
         changed = np.flatnonzero(everyone >= 0)
         twin = copy.copy(self)
-        for cached in ("_everyone", "_parts", "_known", "optimum", "cheap_constants", "constants"):
+        for cached in (*PLACED, "optimum", "cheap_constants", "constants"):
             twin.__dict__.pop(cached, None)
         twin._relabel(torch.from_numpy(changed), torch.from_numpy(everyone[changed]))
         twin._place(self.dtype, self.device)
@@ -190,33 +190,16 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
     def _relabel(self, rows: Tensor, classes: Tensor) -> None:
         """Give rows of a copied table other labels, which numbers from 0 to 1 decide."""
 
-    @one_thread()
-    def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
+    def metrics(self, x: Tensor) -> dict[str, float]:
         """Also ``accuracy``, the share of all samples classified right; ties count in part."""
-        sums, x = add_up(partials), self._exactly(x)
-        values = {
-            "loss": sums["loss"] + self.l2 / 2 * (x @ x),
-            "grad_norm": sums["grad"].norm(),
-            "accuracy": sums["right"] / self.total,
-        }
-        if self._known is not None:
-            e = x - self._known
-            values |= {"gap": sums["gap"] + self.l2 / 2 * (e @ e), "distance": e.norm()}
-        return numbers(values)
-
-    def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
-        x, blocks = self._exactly(x), self._part(members)
-        if not blocks:
-            zero = x.new_zeros(())
-            return BlockSums(zero, zero, zero, torch.zeros_like(x))._asdict()
-        found = each(lambda block, halted: self._measure(x, block), blocks)
-        return add_up([measured._asdict() for measured in found])
+        return self.of_pieces(self.pieces(x), x)
 
     def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
         """``accuracy`` too; ties count in part."""
         x, held = self._exactly(x), self.held if members is None else self.held[members]
         if x.ndim == 1:
-            blocks = [(x, block) for block in self._part(members)]
+            some = self._gathered if members is None else self._gather(members)
+            blocks = [(x, block) for block in some]
         else:
             clients = range(self.clients) if members is None else members.tolist()
             alone = [(row, self._gather(np.array([i]))) for i, row in zip(clients, x, strict=True)]
@@ -238,16 +221,25 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
 
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
         """One for each block of samples."""
-        x, blocks = self._exactly(x), self._part(None)
+        x, blocks = self._exactly(x), self._gathered
         some = blocks[len(blocks) * part // parts : len(blocks) * (part + 1) // parts]
         found = each(lambda block, halted: self._measure(x, block), some)
         rows = [torch.cat([v.reshape(-1) for v in measured]) for measured in found]
         return torch.stack(rows) if rows else x.new_empty(0, 3 + len(x))
 
+    @one_thread()
     def of_pieces(self, pieces: Tensor, x: Tensor) -> dict[str, float]:
-        total = reduce(operator.add, pieces)
-        sums = BlockSums(total[0], total[1], total[2], total[3:])
-        return self.combine([sums._asdict()], x)
+        x, total = self._exactly(x), reduce(operator.add, pieces)
+        loss, right, gap, grad = total[0], total[1], total[2], total[3:]
+        values = {
+            "loss": loss + self.l2 / 2 * (x @ x),
+            "grad_norm": grad.norm(),
+            "accuracy": right / self.total,
+        }
+        if self._known is not None:
+            e = x - self._known
+            values |= {"gap": gap + self.l2 / 2 * (e @ e), "distance": e.norm()}
+        return numbers(values)
 
     def _exactly(self, x: Tensor) -> Tensor:
         return x.detach().to(self.precise, torch.float64)
@@ -256,6 +248,15 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
     def _known(self) -> Tensor | None:
         """The optimum where metrics are computed."""
         return None if self.optimum is None else self.optimum.to(self.precise)
+
+    @cached_property
+    def _gathered(self) -> list[Block]:
+        """The blocks of all clients."""
+        return self._gather(None)
+
+    @abc.abstractmethod
+    def _gather(self, members: np.ndarray | None) -> list[Block]:
+        """The samples of ``members`` (everyone when ``None``) in blocks."""
 
     @abc.abstractmethod
     def _measure(self, x: Tensor, block: Block) -> BlockSums:
@@ -271,8 +272,13 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
         """f as the problem of one client with all samples."""
 
     @abc.abstractmethod
+    def _held(self, held: Ragged) -> RegressionOracle:
+        """The losses of some clients in float64, where the problem was given."""
+
     def _local(self, client: int) -> Regularised:
         """f_i."""
+        f = self._held(self.held[client : client + 1])
+        return f.regularised(torch.zeros(1, self.dim, dtype=torch.float64, device=f.device), 0.0)
 
     @abc.abstractmethod
     def _curvatures(self) -> tuple[float, float]:

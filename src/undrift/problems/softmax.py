@@ -186,10 +186,6 @@ class Softmax(Regression[SoftmaxBlock]):
             parts.append(Scores(x, hot, w.unsqueeze(1), 0.0, x.new_zeros(1, self.dim)))
         return Pooled(parts, self.l2)
 
-    def _local(self, client: int) -> Scores:
-        f = self._held(self.held[client : client + 1])
-        return f.regularised(f.stack[0].new_zeros(1, self.dim), 0.0)
-
     def _held(self, held: Ragged) -> SoftmaxOracle:
         return SoftmaxOracle(self.table, self.table, held, torch.float64)
 

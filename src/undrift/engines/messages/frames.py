@@ -12,21 +12,18 @@ Zeros have no sign then.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Iterable
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from undrift.core.struct import Message
-from undrift.engines.messages.format import LENGTH, BadFormat, Extent, Head, dump, parsed
+from undrift.engines.messages.format import LENGTH, BadFormat, dump, parse
 from undrift.engines.messages.packet import ABOUT, BODY, DIGEST
 
 Way = Literal["down", "up"]
 WAYS: tuple[Way, Way] = ("down", "up")
-Reason = Literal["malformed", "damaged", "foreign", "stale", "early", "duplicate"]
+Reason = Literal["malformed", "damaged", "foreign"]
 
 MOST_ENTRY = 128
 """Bytes that a head has for a tensor beside its name."""
@@ -57,43 +54,6 @@ class Address(NamedTuple):
         run, round, phase, client, way = self
         about = ABOUT.pack(bytes.fromhex(run), round, phase, client, WAYS.index(way))
         return b"".join((_digest(about, body), about, body))
-
-
-class Inbox:
-    """What one end of a run awaits: one message of each of some clients, for one phase.
-
-    It remembers no more than the numbers of these clients.
-    """
-
-    def __init__(self, run: str, way: Way):
-        self.run, self.way = run, way
-        self.turn = 0, 0
-        """The round and the place of the phase."""
-        self._awaited: set[int] = set()
-        self._received: set[int] = set()
-
-    def expect(self, round: int, phase: int, clients: Iterable[int]) -> None:
-        """From now on messages of these clients for this phase, and no others."""
-        self.turn = round, phase
-        self._awaited, self._received = set(clients), set()
-
-    def take(self, kind: type[Message], frame: bytes, like: Tensor) -> tuple[int, Message]:
-        """The client and the message of a frame that is awaited.
-
-        Raises :class:`BadFrame` for any other; a frame that is refused changes nothing, so that the
-        right one may still come.
-        """
-        found = _address(kind, frame, like)
-        if found.run != self.run or found.way != self.way or found.client not in self._awaited:
-            raise BadFrame("foreign", f"{found} is not of this run and its clients")
-        if (turn := (found.round, found.phase)) != self.turn:
-            reason: Reason = "stale" if turn < self.turn else "early"
-            raise BadFrame(reason, f"{found}, where round and phase are {self.turn}")
-        if found.client in self._received:
-            raise BadFrame("duplicate", f"{found} was received before")
-        message = _message(kind, frame, like)
-        self._received.add(found.client)
-        return found.client, message
 
 
 def pack(message: Message) -> bytes:
@@ -145,44 +105,25 @@ def _address(kind: type[Message], frame: bytes, like: Tensor) -> Address:
 
 def _message(kind: type[Message], frame: bytes, like: Tensor) -> Message:
     """The vectors of a frame, each of the form of ``like``."""
-    name, view = kind.__qualname__, memoryview(frame)[BODY:]
-    size = LENGTH + int.from_bytes(view[:LENGTH], "little")
+    name = kind.__qualname__
     try:
-        if size > min(len(view), header(kind)):
-            raise BadFormat(f"a head of {size} bytes in {len(view)}")
-        _, extents, numbers = _head(bytes(view[LENGTH:size]))
+        found = parse(frame[BODY:], header(kind))
     except BadFormat as error:
         raise BadFrame("malformed", f"{name}: {error}") from None
-    # Sparse vectors that take more bytes than whole ones are nobody's who keeps to the form.
-    if size + numbers != len(view) or numbers > len(kind.vectors) * like.nbytes:
-        raise BadFrame("malformed", f"{name} has {len(view)} bytes, not {size + numbers}")
-    packed = [_parts(field) for field in kind.sparse if field not in extents]
+    packed = [_parts(field) for field in kind.sparse if field not in found]
     wanted = {field: (like.dtype, tuple(like.shape)) for field in kind.vectors}
     for field, places, values in packed:
         del wanted[field]
-        entries = (math.prod(extents[places].shape),) if places in extents else ()
+        entries = (found[places].numel(),) if places in found else ()
         wanted |= {places: (_numbering(like.numel()), entries), values: (like.dtype, entries)}
-    forms = {field: extent[:2] for field, extent in extents.items()}
-    if forms != wanted:
+    forms = {field: (v.dtype, tuple(v.shape)) for field, v in found.items()}
+    # Sparse vectors that take more bytes than whole ones are nobody's who keeps to the form.
+    most = len(kind.vectors) * like.nbytes
+    if forms != wanted or sum(v.nbytes for v in found.values()) > most:
         raise BadFrame("malformed", f"{name} has {forms}, not {wanted}")
-    found = {field: _vector(view[size:], extent) for field, extent in extents.items()}
     for field, places, values in packed:
         found[field] = _unpacked(f"{name}.{field}", found.pop(places), found.pop(values), like)
     return kind(**{field: v.to(like.device) for field, v in found.items()})
-
-
-@lru_cache(256)
-def _head(text: bytes) -> Head:
-    # All clients send the same head: it holds no address.
-    return parsed(text)
-
-
-def _vector(numbers: memoryview, extent: Extent) -> Tensor:
-    """A copy: a message shares no memory with its frame."""
-    dtype, shape, start, end = extent
-    if start == end:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(bytearray(numbers[start:end]), dtype=dtype)
 
 
 def _digest(*parts: bytes | memoryview) -> bytes:

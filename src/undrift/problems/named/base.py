@@ -5,7 +5,6 @@ samples are split among the clients.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform
 
@@ -41,9 +40,6 @@ class Named(Record):
     """The metric that targets are set for, if that is known before the problem is built."""
     chance: ClassVar[Mapping[str, str]] = {"split": "data"}
     """What a seed can decide, in words: the ``split`` (or the data), the ``start``."""
-    held: ClassVar[tuple[str, ...]] = ()
-    """The parameters whose product is the count of numbers that a client holds."""
-
     clients: int
     seed: int
     precision: str | None = None
@@ -74,12 +70,6 @@ class Named(Record):
     def fixed(self, what: str) -> str:
         """Why no seed can decide ``what``; empty if one can."""
         return "" if what in self.chance else f"{self.name} always starts at zero"
-
-    @property
-    def least_bytes(self) -> int:
-        """A lower bound on its memory, as far as that follows from its parameters."""
-        sizes: list[int] = [getattr(self, name) for name in self.held]
-        return 8 * self.clients * math.prod(sizes)
 
 
 def split(

@@ -29,7 +29,6 @@ class RandomQuadratic(Named):
 
     name = "quadratic"
     title = "random quadratics with different dense Hessians and centres"
-    held = ("dim", "dim")
 
     clients: Count = 20
     dim: Count = 10
@@ -77,7 +76,6 @@ class FedRedQuadratic(Named):
 
     name = "fedred"
     title = "the synthetic instance of DANE+ and FedRed: similar diagonal Hessians"
-    held = ("components", "dim")
 
     kind: Literal["strong", "convex", "nonconvex"] = "strong"
     clients: Count = 5
@@ -128,7 +126,6 @@ class FedCETQuadratic(Named):
 
     name = "fedcet"
     title = "FedCET's estimation problem, with equal or different Hessians"
-    held = ("samples", "dim")
 
     hessians: Literal["equal", "different"] = "equal"
     clients: Count = 10
@@ -161,7 +158,6 @@ class RandomLeastSquares(Named):
 
     name = "least-squares"
     title = "FedRecu's least squares with uniform random entries"
-    held = ("rows", "dim")
 
     clients: Count = 20
     rows: Count = 50

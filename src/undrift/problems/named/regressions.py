@@ -101,7 +101,6 @@ class SyntheticSoftmax(Named):
 
     name = "softmax-synthetic"
     title = "FedProx's Synthetic(alpha, beta): softmax regression, a model per client"
-    held = ("samples", "features")
 
     clients: Count = 30
     samples: Count = 50

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from undrift.core.params import BadParameters, about
-from undrift.core.problem import Problem, Sums, add_up
+from undrift.core.problem import Problem, Sums
 from undrift.data.images import ImageSet
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
@@ -241,30 +241,20 @@ class Neural(Problem):
         counts = self.label_counts(members) if "label_counts" in self.objective.needs else None
         return NeuralOracle(self.placed, [self.parts[i] for i in members], counts)
 
-    def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
-        """Mean loss and metrics of all test samples; those that nobody holds are looked at here.
+    def metrics(self, x: Tensor) -> dict[str, float]:
+        """Mean loss and metrics of all test samples.
 
         With ``train_metrics`` also ``train_loss`` and so on of the clients' samples, every client
         with equal weight and no sample augmented: if that loss is what is minimised, it is f(x).
         """
-        sums = add_up(partials)
-        if self.placed.samples.test_parts is None:
-            sums |= self._measured(x, {"test": test} if (test := self._test()) else {})
-        return self._means(sums)
-
-    def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
-        """Sums over their test samples, where clients have some, and with ``train_metrics``
-        over the others.
-        """
-        of_clients = self.placed.samples.test_parts is not None
-        test = self._test(members) if of_clients else None
-        return self._measured(x, self._sets(test, members))
+        return self.of_pieces(self.pieces(x), x)
 
     def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
         """On test samples where clients have their own (NaN for one without), else on its training
         samples.
         """
-        samples, chosen = self.placed.samples, self._chosen(members)
+        samples = self.placed.samples
+        chosen = range(self.clients) if members is None else members.tolist()
         table, parts = samples.train, self.parts
         if samples.test_parts is not None and samples.test is not None:
             table, parts = samples.test, samples.test_parts
@@ -295,68 +285,44 @@ class Neural(Problem):
 
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
         """One for each forward pass."""
-        found, sets = [], self._sets(self._test())
+        found, sets, placed = [], self._sets(), self.placed
+        model = placed.judging(x)
         first, last = (
             sum(len(s.passes) for s in sets.values()) * k // parts for k in (part, part + 1)
         )
-        for given_set in sets.values():
-            found.append(self._judged(x, given_set, slice(max(first, 0), max(last, 0))))
-            first, last = first - len(given_set.passes), last - len(given_set.passes)
+        for given in sets.values():
+            which = slice(max(first, 0), max(last, 0))
+            found.append(
+                evaluated(model, placed.prepared, placed.scoring, given, self.device, which)
+            )
+            first, last = first - len(given.passes), last - len(given.passes)
         return torch.cat(found)
 
     def of_pieces(self, pieces: Tensor, x: Tensor) -> dict[str, float]:
-        sums, sets = {}, self._sets(self._test())
-        for name, given_set in sets.items():
-            own, pieces = pieces[: len(given_set.passes)], pieces[len(given_set.passes) :]
-            sums[name] = added(own, self.placed.scoring, given_set)
-        return self._means(sums)
+        scoring, means = self.placed.scoring, dict[str, dict[str, float]]()
+        for name, given in self._sets().items():
+            own, pieces = pieces[: len(given.passes)], pieces[len(given.passes) :]
+            means[name] = scoring.means(added(own, scoring, given))
+        found = means.get("test", {})
+        if "train" in means:
+            found |= {OF_TRAINING + name: v for name, v in means["train"].items()}
+            found = {"loss": means["train"]["loss"], **found}
+        return found
 
-    def _sets(
-        self, test: EvaluationSet | None, members: np.ndarray | None = None
-    ) -> dict[str, EvaluationSet]:
-        """What is judged: these test samples, and with ``train_metrics`` those of some clients."""
-        found = {} if test is None else {"test": test}
-        return found | ({"train": self._train(members)} if self.train_metrics else {})
-
-    def _test(self, members: np.ndarray | None = None) -> EvaluationSet | None:
-        """The test samples, all alike: of everyone, or of some clients."""
-        held = self.placed.samples
-        if held.test is None:
-            return None
-        parts = [np.arange(len(held.test))]
-        if held.test_parts is not None:
-            parts = [held.test_parts[i] for i in self._chosen(members)]
-        alone = self.placed.alone
-        return EvaluationSet.of(held.test, parts, [1.0] * len(parts), alone, self.device)
-
-    def _train(self, members: np.ndarray | None = None) -> EvaluationSet:
-        """The training samples of some clients, every client alike."""
-        parts = [self.parts[i] for i in self._chosen(members)]
-        weights, scoring = [1 / len(part) for part in parts], self.placed.scoring
-        table = self.placed.samples.train
-        alike = bool(scoring.counted)
-        return EvaluationSet.of(table, parts, weights, self.placed.alone, self.device, alike)
-
-    def _chosen(self, members: np.ndarray | None) -> Sequence[int]:
-        return range(self.clients) if members is None else members.tolist()
-
-    def _measured(self, x: Tensor, sets: Mapping[str, EvaluationSet]) -> Sums:
-        scoring = self.placed.scoring
-        return {name: added(self._judged(x, one), scoring, one) for name, one in sets.items()}
-
-    def _judged(self, x: Tensor, given_set: EvaluationSet, which: slice = slice(None)) -> Tensor:
-        """Measures the network with the weights ``x``."""
-        placed, model = self.placed, self.placed.judging(x)
-        return evaluated(model, placed.prepared, placed.scoring, given_set, self.device, which)
-
-    def _means(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """Metrics from sums over test samples, and over those of clients."""
-        scoring = self.placed.scoring
-        found = scoring.means(sums["test"]) if "test" in sums else {}
+    def _sets(self) -> dict[str, EvaluationSet]:
+        """What is judged: the test samples, all alike, and with ``train_metrics`` those of the
+        clients, every client alike.
+        """
+        held, found, alone = self.placed.samples, dict[str, EvaluationSet](), self.placed.alone
+        if held.test is not None:
+            parts = held.test_parts or [np.arange(len(held.test))]
+            ones = [1.0] * len(parts)
+            found["test"] = EvaluationSet.of(held.test, parts, ones, alone, self.device)
         if self.train_metrics:
-            known = scoring.means(sums["train"])
-            found |= {OF_TRAINING + name: v for name, v in known.items()}
-            found = {"loss": known["loss"], **found}
+            weights, alike = [1 / n for n in self.samples], bool(self.placed.scoring.counted)
+            found["train"] = EvaluationSet.of(
+                held.train, self.parts, weights, alone, self.device, alike
+            )
         return found
 
     def label_counts(self, members: np.ndarray | None = None) -> Tensor | None:
