@@ -46,8 +46,8 @@ CEILINGS = {
     "check": 813,
     "report plots": 1180,
     "federate flower": 1738,
-    "cli": 1399,
-    "undrift_papers": 2204,
+    "cli": 1354,
+    "undrift_papers": 2202,
 }
 """Statements of rooms; what is in no room is counted with none."""
 SAYING_WHY = ("engines",)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import undrift.methods  # noqa: F401 - fills the registry
-from undrift.cli.output import OK, result, result_json
+from undrift.cli.output import result_as
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
@@ -52,13 +52,9 @@ def add(parser: Parser) -> None:
     parser.json()
 
 
-def main(args: Namespace) -> int:
+def main(args: Namespace) -> None:
     document, lines = KINDS[args.kind]()
-    if args.json:
-        result_json(document)
-    else:
-        result("\n".join(lines))
-    return OK
+    result_as(args.json, document, "\n".join(lines))
 
 
 def facts(cls: type[Method] | type[Objective]) -> dict[str, object]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import traceback
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from undrift.cli.launch import launch, rank, together, workers
-from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
+from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, seconds
 from undrift.cli.progress import progress
 from undrift.cli.rehearse import rehearse, takes
@@ -113,22 +113,21 @@ def add_options(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    with refusing():
-        loggable(args.logs)
-        spec = load(args.spec, [*args.changes, *placed(args)], executes(Path(args.spec).parent))
-        with together(spec, args) as code:
-            if code is not None:
-                return code
-            if args.check:
-                return check(spec, args)
-            folder = Folder(args.out / spec.name)
-            state = folder.state(spec)
-            if args.overwrite or state in ("new", "unfinished", "shorter"):
-                return perform(spec, folder, args.overwrite, args)
-            if state == "other":
-                other(spec, folder)
-            known(spec, folder)
-            return finished(folder, args, "; --overwrite runs it again")
+    loggable(args.logs)
+    spec = load(args.spec, [*args.changes, *placed(args)], executes(Path(args.spec).parent))
+    with together(spec, args) as code:
+        if code is not None:
+            return code
+        if args.check:
+            return check(spec, args)
+        folder = Folder(args.out / spec.name)
+        state = folder.state(spec)
+        if args.overwrite or state in ("new", "unfinished", "shorter"):
+            return perform(spec, folder, args.overwrite, args)
+        if state == "other":
+            other(spec, folder)
+        known(spec, folder)
+        return finished(folder, args, "; --overwrite runs it again")
 
 
 def finished(folder: Folder, args: Namespace, more: str = "") -> int:
@@ -180,21 +179,6 @@ def loggable(logs: Sequence[str]) -> None:
         refuse([f"--log {LOGGER}: {missing()}"])
 
 
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Print what is wrong with a spec or a folder, and exit."""
-    try:
-        yield
-    except BadSpec as error:
-        refuse(error.complaints)
-    except BadFolder as error:
-        refuse([error])
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise SystemExit(cannot(error)) from None
-
-
 def perform(
     spec: Spec,
     folder: Folder,
@@ -242,9 +226,9 @@ def perform(
                 loggers=args.logs,
                 jobs=args.jobs,
             )
-    except OSError as error:
+    except OSError:
         unfinished(folder, spec)  # the log may be what cannot be written
-        return cannot(error, folder.path)
+        raise
     except (BadSpec, BadFolder):
         raise
     except Broken as error:

@@ -7,7 +7,7 @@ import re
 from argparse import Namespace
 
 from undrift.cli.listing import as_tables, assumptions, explained, facts, shown
-from undrift.cli.output import OK, refuse, result, result_json
+from undrift.cli.output import refuse, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
@@ -38,7 +38,7 @@ def add(parser: Parser) -> None:
     parser.json()
 
 
-def main(args: Namespace) -> int:
+def main(args: Namespace) -> None:
     found = find_objective(args.name) or find(args.name)
     if found is None:
         names = sorted([*registry, *losses], key=str.casefold)
@@ -53,7 +53,6 @@ def main(args: Namespace) -> int:
         result_json(facts(found) | more)
     else:
         show(found)
-    return OK
 
 
 def show(cls: type[Method] | type[Objective]) -> None:

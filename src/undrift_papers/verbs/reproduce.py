@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
+from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, positive
 from undrift.cli.progress import status
 from undrift.cli.stop import Stop
@@ -110,8 +110,6 @@ def main(args: Namespace) -> int:
         return code
     except ValueError as error:
         refuse([error])
-    except OSError as error:
-        return cannot(error)
 
 
 def choose(wanted: Sequence[str]) -> Chosen:
