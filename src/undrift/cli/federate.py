@@ -94,7 +94,7 @@ def need_flower() -> None:
 def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     """Run what is left of a spec with the clients that have joined."""
     from undrift.federate.federation import FlowerFederation
-    from undrift.federate.session import LocalFederation, Session, SuperLink
+    from undrift.federate.session import Session, SuperLink, local_federation
 
     if spec.target is not None:
         say(GAP)
@@ -105,8 +105,8 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
         with ExitStack() as stack:
             address, link = where(args), None
             if args.local is not None:
-                local = LocalFederation(folder.path / "nodes", args.local, args.data)
-                link = stack.enter_context(local).link
+                local = local_federation(folder.path / "nodes", args.local, args.data)
+                link = stack.enter_context(local)
                 address = link.address
             elif args.listen is not None:
                 link = SuperLink(folder.path / "superlink", address, args.keys)
