@@ -46,8 +46,8 @@ CEILINGS = {
     "check": 813,
     "report plots": 1180,
     "federate flower": 1650,
-    "cli": 1354,
-    "undrift_papers": 2202,
+    "cli": 1327,
+    "undrift_papers": 2198,
 }
 """Statements of rooms; what is in no room is counted with none."""
 SAYING_WHY = ("engines",)

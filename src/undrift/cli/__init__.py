@@ -36,7 +36,7 @@ VERBS = {
     "report": "write recorded runs as one HTML file",
     "export": "copy a model of a run to a file",
     "list": "list methods, objectives, problems or the settings of a spec",
-    "show": "show a method or an objective: update, parameters, source",
+    "show": "show a method: update, parameters, source",
     "new": "start a method, a problem, a network or an objective of your own",
     "check": "check what a file of your own defines",
     "data": "fetch, describe or verify image sets",

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from types import FrameType
 
 from undrift.cli.federate import need_flower
 from undrift.cli.output import OK, refuse, say, say_when
 from undrift.cli.parser import Parser, positive
-from undrift.cli.stop import Stop, tell
+from undrift.cli.stop import Stop
 from undrift.flower.compat import NoFederation
-
-
-class Leave(Stop):
-    """The first signal ends the node after what it is doing."""
-
-    def first(self, number: int, frame: FrameType | None) -> None:
-        tell("\nLeaving the federation.")
 
 
 def add(parser: Parser) -> None:
@@ -85,7 +77,7 @@ def main(args: Namespace) -> int:
         say(f"Methods of files in {args.methods} may run here, if the server has the same.")
     states = args.states.resolve()
     with (
-        Leave() as stop,
+        Stop("\nLeaving the federation.") as stop,
         Joined(address, states, config, args.key, say_when, args.patience) as node,
     ):
         node.stay(lambda: stop.asked)

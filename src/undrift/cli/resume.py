@@ -13,7 +13,6 @@ from undrift.cli.run import (
     add_options,
     executes,
     finished,
-    loggable,
     perform,
     placed,
 )
@@ -37,7 +36,6 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    loggable(args.logs)
     if wrong := missing(args.run):
         refuse([wrong])
     folder = Folder.of_run(place(args.run))

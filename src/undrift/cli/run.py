@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import traceback
 from argparse import Namespace
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -113,13 +112,14 @@ def add_options(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    loggable(args.logs)
     spec = load(args.spec, [*args.changes, *placed(args)], executes(Path(args.spec).parent))
     with together(spec, args) as code:
         if code is not None:
             return code
+        if args.check and (number := workers(spec)):
+            return launch(args, number, lambda: None)
         if args.check:
-            return check(spec, args)
+            return rehearse(spec, args.json)
         folder = Folder(args.out / spec.name)
         state = folder.state(spec)
         if args.overwrite or state in ("new", "unfinished", "shorter"):
@@ -136,13 +136,6 @@ def finished(folder: Folder, args: Namespace, more: str = "") -> int:
     unlogged = ", so nothing was logged" if args.logs else ""
     say(f"{folder.path} holds this run already{unlogged}{more}.")
     return report(folder, args.json)
-
-
-def check(spec: Spec, args: Namespace) -> int:
-    """Rehearse a spec, in as many processes as it is to have."""
-    if number := workers(spec):
-        return launch(args, number, lambda: None)
-    return rehearse(spec, args.json)
 
 
 def placed(args: Namespace) -> list[str]:
@@ -167,18 +160,6 @@ def executes(place: Path) -> Code:
     return lambda file: None if quiet else say(f"Executes {place / file}.")
 
 
-def how(folder: Folder, spec: Spec) -> str:
-    """What continues a run; clients who keep their data are asked by ``federate`` alone."""
-    if spec.engine.name == "flower":
-        return "the same undrift federate command"
-    return f"undrift resume {folder.path}{' --trust' if spec.sources else ''}"
-
-
-def loggable(logs: Sequence[str]) -> None:
-    if logs and missing():
-        refuse([f"--log {LOGGER}: {missing()}"])
-
-
 def perform(
     spec: Spec,
     folder: Folder,
@@ -196,6 +177,8 @@ def perform(
     from undrift.runs.run_experiment import run_in_folder
 
     writable(folder.path)
+    if args.logs and missing():
+        refuse([f"--log {LOGGER}: {missing()}"])
     if number := workers(spec):
         return launch(args, number, lambda: unfinished(folder, spec))
     methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")
@@ -273,7 +256,10 @@ def unfinished(folder: Folder, spec: Spec, why: str = "") -> None:
         folder.close()
     rows = count(len(folder.rows()), "row")
     say(f"Unfinished. Kept: {rows} in {folder.file('metrics.jsonl')}.")
-    say(f"Continue: {how(folder, spec)}. See them: undrift compare {folder.path}")
+    how = f"undrift resume {folder.path}{' --trust' if spec.sources else ''}"
+    if spec.engine.run_by:  # clients who keep their data are asked by that command alone
+        how = f"the same {spec.engine.run_by} command"
+    say(f"Continue: {how}. See them: undrift compare {folder.path}")
 
 
 def draw(folder: Folder, title: str) -> None:
