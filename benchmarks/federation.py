@@ -26,7 +26,7 @@ from tests.faults.federation import below
 from undrift.engines.federated import Accept
 from undrift.engines.messages.packet import Packet
 from undrift.federate.federation import FlowerFederation
-from undrift.federate.session import LocalFederation, Session
+from undrift.federate.session import Session, local_federation
 from undrift.federate.supervise import Process
 from undrift.runs.experiment import make
 from undrift.spec.reader import parse
@@ -120,8 +120,8 @@ def phases(rounds: int) -> None:
     """Seconds of warm and of cold phases."""
     folder = Path(tempfile.mkdtemp(prefix="undrift-bench-"))
     with (
-        LocalFederation(folder, 3) as local,
-        Session(local.link.address, print, local.link.look) as session,
+        local_federation(folder, 3) as link,
+        Session(link.address, print, link.look) as session,
     ):
         session.open()
         spec = read(ROWS.format(rounds=rounds))
@@ -150,12 +150,12 @@ def size(weights: int) -> int:
 def travelling(weights: int, rounds: int = 4) -> None:
     """Bytes between a node and the SuperLink."""
     folder = Path(tempfile.mkdtemp(prefix="undrift-bench-"))
-    with LocalFederation(folder, 0) as local:
-        counter = Counter(local.link.address.port)
+    with local_federation(folder, 0) as link:
+        counter = Counter(link.address.port)
         words = [sys.executable, "-m", "undrift", "join", "--part", "0"]
         words += ["--superlink", f"127.0.0.1:{counter.port}", "--states", str(folder / "node")]
         node = Process(words, folder / "node.log")
-        with node, Session(local.link.address, print) as session:
+        with node, Session(link.address, print) as session:
             session.open()
             spec = read(WIDE.format(rounds=rounds, hidden=size(weights)))
             federation = FlowerFederation(session, spec, lambda text: None)

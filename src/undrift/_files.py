@@ -40,7 +40,7 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("xb") as file:
+        with naming(path), part.open("xb") as file:
             yield file
             file.flush()
             sync(file.fileno())

@@ -73,7 +73,6 @@ def places(tmp_path_factory):
         ("show FedCT", 2),
         ("list objectives", 0),
         ("list objectives --json", 0),
-        ("show MOON", 0),
         ("tables", 0),
         ("new method Mine --out own", 0),
         ("new method FedAvg", 2),

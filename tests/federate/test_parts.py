@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -23,10 +24,11 @@ from undrift.cli import main as undrift
 from undrift.cli.run import unfinished
 from undrift.engines.messages.packet import Packet
 from undrift.federate import apps, clientapp_stub, supervise
+from undrift.federate.clientapp_stub import reached
 from undrift.federate.keys import make_keys
 from undrift.federate.no_sent_code import Installed
 from undrift.federate.node import Joined, NodeConfig
-from undrift.federate.pipe import Closed, Pipe, listen
+from undrift.federate.pipe import Pipe, listen
 from undrift.federate.session import Session, SuperLink, SuperLinkAddress, free_port
 from undrift.federate.spec_job import Job
 from undrift.federate.supervise import Process
@@ -41,16 +43,16 @@ def test_packets_through_a_pipe(tmp_path):
 
     def echo():
         connection, _ = listener.accept()
-        with Pipe(connection) as pipe:
+        with closing(Pipe(connection)) as pipe:
             table, content = pipe.receive()
             pipe.send(Packet({"got": table}, content[::-1]))
 
     threading.Thread(target=echo, daemon=True).start()
-    with Pipe.to(tmp_path / "s") as pipe:
+    with closing(Pipe(reached(str(tmp_path / "s")))) as pipe:
         content = os.urandom(3_000_000)
-        found = pipe.ask(Packet({"a": [1, "é"]}, content))
-        assert found == ({"got": {"a": [1, "é"]}}, content[::-1])
-        with pytest.raises(Closed):
+        pipe.send(Packet({"a": [1, "é"]}, content))
+        assert pipe.receive() == ({"got": {"a": [1, "é"]}}, content[::-1])
+        with pytest.raises(OSError):
             pipe.receive()
     listener.close()
 
@@ -58,8 +60,8 @@ def test_packets_through_a_pipe(tmp_path):
 def test_a_silent_end_of_a_pipe_is_waited_for_in_vain(tmp_path):
     here, there = socket.socketpair()
     here.settimeout(0.1)
-    with Pipe(here) as pipe, there, pytest.raises(Closed):
-        pipe.ask(Packet({}, bytes(10_000_000)))
+    with closing(Pipe(here)) as pipe, there, pytest.raises(OSError):
+        pipe.send(Packet({}, bytes(10_000_000)))
 
 
 def test_packets_in_flowers_records():
@@ -94,7 +96,7 @@ def test_a_carrier_is_reached_through_a_pipe():
     threading.Thread(
         target=lambda: [apps.serve(carrier, there) for _ in range(3)], daemon=True
     ).start()
-    with here, there:
+    with closing(here), closing(there):
         assert session.nodes() == ["7"]
         assert session.push("7", Packet({"a": 1}, b"x"), 9.0, "g") == "1"
         assert carrier.pushed == ("7", Packet({"a": 1}, b"x"), 9.0, "g")
@@ -436,14 +438,14 @@ def test_the_launcher_runs_flowers_command(tmp_path):
     path = tmp_path / "l.sock"
     words = [*supervise.module("no_sent_code"), str(tmp_path), "flwr-clientapp"]
     words += ["--listen", str(path)]
-    with subprocess.Popen(words) as launcher:
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as launcher:
         try:
             command = [sys.executable, "-I", "-S", clientapp_stub.__file__, str(path), "--help"]
             for _ in range(2):
-                done = subprocess.run(command, capture_output=True, timeout=60)
-                assert b"Run a Flower ClientApp" in done.stdout
+                subprocess.run(command, check=True, timeout=60)
         finally:
             launcher.send_signal(signal.SIGTERM)
+        assert launcher.stdout.read().count(b"Run a Flower ClientApp") == 2
 
 
 def test_a_file_that_the_server_gave_no_digest_of_is_not_executed(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from undrift.data.images import ImageSet, load_images
 from undrift.engines import Simulate
 from undrift.engines.federated import Remote
 from undrift.engines.messages.packet import Packet
-from undrift.federate.federation import NODES, RECORD, FlowerFederation
+from undrift.federate.federation import RECORD, FlowerFederation
 from undrift.federate.node import NodeConfig
 from undrift.federate.worker import ClientWorker
 from undrift.flower.compat import NoFederation
@@ -325,8 +325,6 @@ def test_steps_that_need_hessians_of_all_are_refused(tmp_path, hospitals):
 
 
 def test_nodes_keep_their_numbers(tmp_path, hospitals):
-    run(own(tmp_path), spec(**OWN), tmp_path)
-    assert json.loads((tmp_path / NODES).read_text()) == {"h0": 0, "h1": 1, "h2": 2}
     session = own(tmp_path, (2, 0, 1))
     federation = FlowerFederation(session, spec(**OWN), print, tmp_path)
     assert [about["samples"] for about in federation.gather()] == [12, 30, 7]

@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from undrift.cli import main as undrift
 from undrift.federate.federation import FlowerFederation
-from undrift.federate.session import LocalFederation, Session
+from undrift.federate.session import Session, local_federation
 from undrift.runs.experiment import make
 from undrift.spec.reader import parse
 
@@ -65,8 +65,8 @@ def spec(name, rounds, flags=()):
 def session(tmp_path_factory):
     folder = tmp_path_factory.mktemp("federation")
     with (
-        LocalFederation(folder, 3) as local,
-        Session(local.link.address, print, local.link.look) as session,
+        local_federation(folder, 3) as link,
+        Session(link.address, print, link.look) as session,
     ):
         session.open()
         yield session

@@ -1,8 +1,10 @@
 """The command line: one module per verb, loaded when the verb is used.
 
 A verb's module has ``add(parser)``, which declares its options, and ``main(args)``, which does the
-work and returns the exit code. Other packages add verbs by an entry point of the group
-``undrift.verbs``: a package with such a table ``VERBS`` and a module for each of them.
+work and returns the exit code, or nothing if it has succeeded. It need not catch what is wrong with
+its input, nor files that cannot be read or written: that is reported here. Other packages add verbs
+by an entry point of the group ``undrift.verbs``: a package with such a table ``VERBS`` and a module
+for each of them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
 
-from undrift.cli.output import FAILED, refuse, say
+from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.parser import Parser
 from undrift.cli.stop import Interrupt, code, tell
 
@@ -34,7 +36,7 @@ VERBS = {
     "report": "write recorded runs as one HTML file",
     "export": "copy a model of a run to a file",
     "list": "list methods, objectives, problems or the settings of a spec",
-    "show": "show a method or an objective: update, parameters, source",
+    "show": "show a method: update, parameters, source",
     "new": "start a method, a problem, a network or an objective of your own",
     "check": "check what a file of your own defines",
     "data": "fetch, describe or verify image sets",
@@ -55,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except Exception as error:
+            if told(error):
+                return FAILED
             if os.environ.get(DEBUG):
                 raise
             return unexpected(error)
@@ -81,7 +85,7 @@ def answer(words: list[str]) -> int:
         from undrift.runs.environment import deterministic
 
         deterministic()
-    return int(verb.main(args))
+    return int(verb.main(args) or OK)
 
 
 def added() -> dict[str, tuple[str, str]]:
@@ -108,6 +112,25 @@ def commands(name: str, verb: ModuleType | None, others: dict[str, tuple[str, st
         if verb is not None and known == name:
             verb.add(found)
     return parser
+
+
+def told(error: Exception) -> bool:
+    """Refuse bad input; whether an error was of the world outside, and is reported."""
+    from undrift.flower.compat import NoFederation
+    from undrift.records.journal import BadFolder
+    from undrift.spec.errors import BadFile, BadSpec
+
+    if isinstance(error, BadSpec):
+        refuse(error.complaints)
+    if isinstance(error, BadFolder | BadFile):
+        refuse([error])
+    if isinstance(error, OSError) and error.filename:
+        say(f"{error.filename}: {error.strerror}")
+        return True
+    if isinstance(error, OSError | NoFederation):
+        say(str(error))
+        return True
+    return False
 
 
 def unexpected(error: Exception) -> int:

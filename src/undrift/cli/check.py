@@ -6,10 +6,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
+from undrift.cli.output import FAILED, OK, result, result_json, say
 from undrift.cli.parser import Parser
 from undrift.report.numbers import count
-from undrift.spec.errors import BadFile
 from undrift.spec.user_files import execute
 
 if TYPE_CHECKING:
@@ -29,15 +28,11 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    file: Path = args.file
-    try:
-        plugin = execute(file)
-        say("One moment: loading torch.")
-        from undrift.check.found import checked
+    plugin = execute(args.file)
+    say("One moment: loading torch.")
+    from undrift.check.found import checked
 
-        found = checked(plugin)
-    except BadFile as error:
-        refuse([error])
+    found = checked(plugin)
     failed = {thing.name: examine(thing, args.json) for thing in found}
     if args.json:
         result_json(failed)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from undrift.cli.folders import add_runs, compared
-from undrift.cli.output import OK, cannot, refuse, result, result_json, say
+from undrift.cli.output import refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural
 from undrift.plots.columns import WORDS
 from undrift.records.folder import Row
@@ -30,12 +30,11 @@ def add(parser: Parser) -> None:
     parser.add_argument("--smooth", type=natural, metavar="ROWS", help=text)
 
 
-def main(args: Namespace) -> int:
+def main(args: Namespace) -> None:
     plot: Path | None = args.plot
-    complaints = []
     if plot is not None and plot.suffix.lower() not in PLOTS:
-        complaints.append(f"--plot {plot}: give a name that ends in {', '.join(PLOTS)}")
-    found = compared(args, complaints)
+        refuse([f"--plot {plot}: give a name that ends in {', '.join(PLOTS)}"])
+    found = compared(args)
     rows = [row for one in found for row in one.rows]
     if args.y is not None and not measured(rows, args.y):
         there = [name for name in WORDS if name not in SPENT and measured(rows, name)]
@@ -53,7 +52,8 @@ def main(args: Namespace) -> int:
         result_json(document)
     else:
         result("\n\n".join(text for one in found for text in shown(one, args.baseline, found)))
-    return OK if plot is None else draw(found, plot, args.y, args.smooth)
+    if plot is not None:
+        draw(found, plot, args.y, args.smooth)
 
 
 def shown(one: Comparison, baseline: str | None, found: Sequence[Comparison]) -> list[str]:
@@ -63,16 +63,12 @@ def shown(one: Comparison, baseline: str | None, found: Sequence[Comparison]) ->
     return [*head, one.results().text(), *([apart.text()] if apart else [])]
 
 
-def draw(found: Sequence[Comparison], plot: Path, y: str | None, smooth: int | None) -> int:
+def draw(found: Sequence[Comparison], plot: Path, y: str | None, smooth: int | None) -> None:
     from undrift.report.figures import panels, save
 
     drawn = {one.title: one for one in found if y is None or measured(one.rows, y)}
-    try:
-        save(panels(drawn, y, smooth), plot)
-    except OSError as error:
-        return cannot(error, plot)
+    save(panels(drawn, y, smooth), plot)
     say(f"Figure written to {plot}")
-    return OK
 
 
 def measured(rows: Sequence[Row], column: str) -> bool:

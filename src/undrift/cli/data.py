@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
+from undrift.cli.output import FAILED, OK, refuse, result_as, say
 from undrift.cli.parser import Parser
 from undrift.core.params import unknown
 from undrift.data.cards import CARDS
@@ -42,8 +42,6 @@ def main(args: Namespace) -> int:
         return FAILED
     except ValueError as error:
         refuse([error])
-    except OSError as error:
-        return cannot(error)
     return OK
 
 
@@ -52,10 +50,8 @@ def info(name: str | None, folder: Path | None, as_json: bool) -> None:
     if name and name not in CARDS:
         raise ValueError(f"{unknown('image set', name, CARDS)}; of your own: undrift data verify")
     cards = [CARDS[name]] if name else list(CARDS.values())
-    if as_json:
-        result_json([dataclasses.asdict(found) for found in cards])
-    else:
-        result("\n".join(map(str, cards)))
+    document = [dataclasses.asdict(found) for found in cards]
+    result_as(as_json, document, "\n".join(map(str, cards)))
 
 
 def fetch(name: str | None, folder: Path | None, as_json: bool) -> None:
@@ -68,28 +64,23 @@ def fetch(name: str | None, folder: Path | None, as_json: bool) -> None:
     paths = [str(path) for path in found]
     if terminal:
         print(CLEAR, end="", file=sys.stderr, flush=True)
-    if as_json:
-        result_json(paths)
-    else:
-        result("\n".join(paths))
+    result_as(as_json, paths, "\n".join(paths))
     where = f" --folder {folder}" if folder else ""
     say(f"{name} is there. To check every image: undrift data verify {name}{where}")
 
 
 def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
     """Read every image and compare with what is known."""
-    from undrift.data import images
+    from undrift.data import images as sets
 
     name = needed(name, folder)
-    found = images.verify(name, folder)
-    if as_json:
-        result_json(dataclasses.asdict(found))
-        return
+    found = sets.verify(name, folder)
     train, test = sum(found.train.values()), sum(found.test.values())
     shape, note = " x ".join(map(str, found.shape)), f" ({found.note})" if found.note else ""
-    result(f"{name} is sound: {train} + {test} images of {shape}, {len(found.train)} classes{note}")
-    for file, digest in found.hashes.items():
-        result(f"  {file}  sha256 {digest}")
+    images = f"{train} + {test} images of {shape}, {len(found.train)} classes{note}"
+    files = [f"  {file}  sha256 {digest}" for file, digest in found.hashes.items()]
+    text = "\n".join([f"{name} is sound: {images}", *files])
+    result_as(as_json, dataclasses.asdict(found), text)
 
 
 ACTIONS = {"fetch": fetch, "info": info, "verify": verify}

@@ -6,11 +6,11 @@ import dataclasses
 from argparse import Namespace
 from pathlib import Path
 
-from undrift.cli.output import OK, cannot, refuse, result, say
+from undrift.cli.output import result, say
 from undrift.cli.parser import Parser
 from undrift.cli.stop import Stop
 from undrift.records.differences import curves
-from undrift.records.folder import BadFolder, Folder, Row, writable
+from undrift.records.folder import Folder, Row, writable
 from undrift.report.ascii_chart import chart
 from undrift.report.comparison import Comparison, compare, read
 from undrift.report.table import prose, terminal_width
@@ -40,30 +40,24 @@ def add(parser: Parser) -> None:
     parser.folder("--out", default="demo", help="where everything goes")
 
 
-def main(args: Namespace) -> int:
+def main(args: Namespace) -> None:
     out: Path = args.out
-    try:
-        writable(out)
-    except BadFolder as error:
-        refuse([error])
+    writable(out)
     say("Loading torch, then running seven methods on two federations: a few seconds in all.")
     runs = {}
-    try:
-        for title, name in SPECS.items():
-            runs[title] = perform(Path(__file__).with_name("demos") / name, out)
-            table = dataclasses.replace(runs[title].results(), notes=())
-            result(f"\n{title}\n\n{table.text()}")
-            if len(runs) == 1:
-                result(curves_of(runs[title].rows))
-        draw(runs, out / "demo.png")
-    except OSError as error:
-        return cannot(error, out)
-    result("")
-    result(prose(LEGEND))
+    for title, name in SPECS.items():
+        runs[title] = perform(Path(__file__).with_name("demos") / name, out)
+        table = dataclasses.replace(runs[title].results(), notes=())
+        result(f"\n{title}\n\n{table.text()}")
+        if len(runs) == 1:
+            result(curves_of(runs[title].rows))
+    from undrift.report.figures import panels, save
+
+    save(panels(runs), out / "demo.png")
+    result(f"\n{prose(LEGEND)}")
     say(f"\nPicture: {out / 'demo.png'}")
     say(f"Next:    undrift run {out / 'breast-cancer.toml'} -s problem.beta=0.1")
     say("         undrift show FedCET")
-    return OK
 
 
 def perform(source: Path, out: Path) -> Comparison:
@@ -88,9 +82,3 @@ def curves_of(rows: list[Row]) -> str:
     width = int(min(terminal_width(), 80)) - 20  # beside the curves stand numbers and names
     head = f"f(x) - f* of {CHART[0]} and of {CHART[1]}, at the same step size"
     return f"\n{head}\n\n{chart(points, width)}"
-
-
-def draw(runs: dict[str, Comparison], path: Path) -> None:
-    from undrift.report.figures import panels, save
-
-    save(panels(runs), path)

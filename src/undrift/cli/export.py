@@ -8,9 +8,9 @@ from pathlib import Path
 
 from undrift._files import opened, writing
 from undrift.cli.folders import missing, place
-from undrift.cli.output import OK, cannot, refuse, result, result_json, say
+from undrift.cli.output import refuse, result_as, say
 from undrift.cli.parser import RUN, Parser
-from undrift.records.folder import BadFolder, Folder
+from undrift.records.folder import Folder
 from undrift.records.models import find, read
 from undrift.report.numbers import size
 
@@ -30,39 +30,29 @@ def add(parser: Parser) -> None:
     parser.json()
 
 
-def main(args: Namespace) -> int:
+def main(args: Namespace) -> None:
     out: Path = args.out
     if wrong := missing(args.run):
         refuse([wrong])
-    try:
-        outcome, source = find(Folder(place(args.run)), args.method, args.seed, args.best)
-        read(source)
-    except BadFolder as error:
-        refuse([error], "See: undrift export --help")
+    outcome, source = find(Folder(place(args.run)), args.method, args.seed, args.best)
+    read(source)
     if out.suffix != ".safetensors":
         refuse([f"-o {out}: give the name of a file that ends in .safetensors"])
     if out.exists() and not args.overwrite:
         refuse([f"-o {out}: exists already; --overwrite replaces it"])
-    try:
-        with opened(source) as model, writing(out) as file:
-            shutil.copyfileobj(model, file)
-    except OSError as error:
-        return cannot(error, out)
+    with opened(source) as model, writing(out) as file:
+        shutil.copyfileobj(model, file)
     if outcome.status == "diverged":
         say(f"{args.method} {outcome.note or 'diverged'}")
-    if args.json:
-        best = outcome.best if args.best and outcome.best else {}
-        about = {
-            "file": str(out),
-            "bytes": out.stat().st_size,
-            "label": args.method,
-            "method": outcome.method,
-            "seed": outcome.seed,
-            "which": "best" if args.best else "last",
-            "status": outcome.status,
-        }
-        result_json({**about, **best})
-    else:
-        result(str(out))
-        say(f"{size(out.stat().st_size)}. To load it: safetensors.torch.load_file({str(out)!r})")
-    return OK
+    best = outcome.best if args.best and outcome.best else {}
+    about = {
+        "file": str(out),
+        "bytes": out.stat().st_size,
+        "label": args.method,
+        "method": outcome.method,
+        "seed": outcome.seed,
+        "which": "best" if args.best else "last",
+        "status": outcome.status,
+    }
+    result_as(args.json, {**about, **best}, str(out))
+    say(f"{size(out.stat().st_size)}. To load it: safetensors.torch.load_file({str(out)!r})")

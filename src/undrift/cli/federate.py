@@ -7,19 +7,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from undrift.cli.output import FAILED, OK, refuse, say, say_when
+from undrift.cli.output import OK, refuse, say, say_when
 from undrift.cli.parser import Parser, natural
-from undrift.cli.run import (
-    add_changes,
-    add_options,
-    executes,
-    finished,
-    other,
-    perform,
-    refusing,
-)
+from undrift.cli.run import add_changes, add_options, executes, finished, other, perform
 from undrift.core.params import hints
-from undrift.flower.compat import NoFederation, misfit
+from undrift.flower.compat import misfit
 from undrift.records.folder import Folder, made
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
@@ -73,26 +65,24 @@ def main(args: Namespace) -> int:
         refuse(["say where the clients are: one of --superlink, --listen and --local"])
     if args.jobs > 1:
         refuse(["--jobs: a federation runs one method after another"])
-    with refusing():
-        flags = [*args.changes, "engine.name=flower"]
-        spec = load(args.spec, flags, executes(Path(args.spec).parent))
-        if "clients" not in hints(type(spec.problem)):
-            name = spec.problem_name
-            text = f"{name} has no parameter clients, which a federation tells it: add one"
-            remedy = (
-                "Each node then builds the whole problem and has a part of it: join --part NUMBER. "
-                "For nodes that read data of their own: docs/flower-app.md"
-            )
-            refuse([text], remedy)
-        if args.local is not None and args.local != spec.problem.clients:
-            spec = load(args.spec, [*flags, f"problem.clients={args.local}"])
-        folder = Folder(args.out / spec.name)
-        state = folder.state(spec)
-        if args.overwrite or state in ("new", "unfinished"):
-            return federate(spec, folder, args)
-        if state in ("shorter", "other"):
-            other(spec, folder)
-        return finished(folder, args, "; --overwrite runs it again")
+    flags = [*args.changes, "engine.name=flower"]
+    spec = load(args.spec, flags, executes(Path(args.spec).parent))
+    if "clients" not in hints(type(spec.problem)):
+        text = f"{spec.problem_name} has no parameter clients, which a federation tells it: add one"
+        remedy = (
+            "Each node then builds the whole problem and has a part of it: join --part NUMBER. "
+            "For nodes that read data of their own: docs/flower-app.md"
+        )
+        refuse([text], remedy)
+    if args.local is not None and args.local != spec.problem.clients:
+        spec = load(args.spec, [*flags, f"problem.clients={args.local}"])
+    folder = Folder(args.out / spec.name)
+    state = folder.state(spec)
+    if args.overwrite or state in ("new", "unfinished"):
+        return federate(spec, folder, args)
+    if state in ("shorter", "other"):
+        other(spec, folder)
+    return finished(folder, args, "; --overwrite runs it again")
 
 
 def need_flower() -> None:
@@ -104,7 +94,7 @@ def need_flower() -> None:
 def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     """Run what is left of a spec with the clients that have joined."""
     from undrift.federate.federation import FlowerFederation
-    from undrift.federate.session import LocalFederation, Session, SuperLink
+    from undrift.federate.session import Session, SuperLink, local_federation
 
     if spec.target is not None:
         say(GAP)
@@ -115,8 +105,8 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
         with ExitStack() as stack:
             address, link = where(args), None
             if args.local is not None:
-                local = LocalFederation(folder.path / "nodes", args.local, args.data)
-                link = stack.enter_context(local).link
+                local = local_federation(folder.path / "nodes", args.local, args.data)
+                link = stack.enter_context(local)
                 address = link.address
             elif args.listen is not None:
                 link = SuperLink(folder.path / "superlink", address, args.keys)
@@ -128,9 +118,6 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
             session.open()
             federation = FlowerFederation(session, spec, say_when, folder.path, keys)
             return perform(spec, folder, args.overwrite, args, federation.build, federation.hear)
-    except NoFederation as error:
-        say(str(error))
-        return FAILED
     finally:
         folder.close()
         with suppress(OSError):  # unless there is something in it

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable
 from pathlib import Path
 
 from undrift.cli.output import refuse
 from undrift.cli.parser import RUN, Parser, positive
 from undrift.core.params import unknown
-from undrift.records.folder import BadFolder, Folder
-from undrift.report.comparison import Comparison, Mixed, compare, read
+from undrift.records.folder import Folder
+from undrift.report.comparison import Comparison, compare, read
 
 ROOT = Path("runs")
 TARGET = (
@@ -44,19 +43,12 @@ def add_runs(parser: Parser) -> None:
     parser.json()
 
 
-def compared(
-    args: Namespace, complaints: Iterable[str] = (), apart: bool = True
-) -> list[Comparison]:
-    """The chosen runs, each once, by the measure that judges them or together; refused if one is
-    missing or there are complaints.
-    """
-    if wrong := [*filter(None, map(missing, args.runs)), *complaints]:
+def compared(args: Namespace, apart: bool = True) -> list[Comparison]:
+    """The chosen runs, each once, by the measure that judges them or together."""
+    if wrong := [*filter(None, map(missing, args.runs))]:
         refuse(wrong)
     folders = {path.resolve(): Folder(path) for path in map(place, args.runs)}
-    try:
-        runs = read([*folders.values()])
-        if not any(run.rows for run in runs):
-            refuse([f"{', '.join(run.title for run in runs)}: nothing was recorded"])
-        return compare(runs, args.target, args.baseline, apart)
-    except (BadFolder, Mixed) as error:
-        refuse([error])
+    runs = read([*folders.values()])
+    if not any(run.rows for run in runs):
+        refuse([f"{', '.join(run.title for run in runs)}: nothing was recorded"])
+    return compare(runs, args.target, args.baseline, apart)

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from types import FrameType
 
 from undrift.cli.federate import need_flower
-from undrift.cli.output import FAILED, OK, refuse, say, say_when
+from undrift.cli.output import OK, refuse, say, say_when
 from undrift.cli.parser import Parser, positive
-from undrift.cli.stop import Stop, tell
+from undrift.cli.stop import Stop
 from undrift.flower.compat import NoFederation
-
-
-class Leave(Stop):
-    """The first signal ends the node after what it is doing."""
-
-    def first(self, number: int, frame: FrameType | None) -> None:
-        tell("\nLeaving the federation.")
 
 
 def add(parser: Parser) -> None:
@@ -75,22 +67,18 @@ def main(args: Namespace) -> int:
         address = SuperLinkAddress.read(args.superlink).secured(args.key, args.ca)
     except NoFederation as error:
         refuse([error])
-    try:
-        config = NodeConfig(
-            data=args.data and args.data.resolve(),
-            part=args.part,
-            methods=args.methods and args.methods.resolve(),
-            device=args.device,
-        )
-        if args.methods is not None:
-            say(f"Methods of files in {args.methods} may run here, if the server has the same.")
-        states = args.states.resolve()
-        with (
-            Leave() as stop,
-            Joined(address, states, config, args.key, say_when, args.patience) as node,
-        ):
-            node.stay(lambda: stop.asked)
-    except NoFederation as error:
-        say(str(error))
-        return FAILED
+    config = NodeConfig(
+        data=args.data and args.data.resolve(),
+        part=args.part,
+        methods=args.methods and args.methods.resolve(),
+        device=args.device,
+    )
+    if args.methods is not None:
+        say(f"Methods of files in {args.methods} may run here, if the server has the same.")
+    states = args.states.resolve()
+    with (
+        Stop("\nLeaving the federation.") as stop,
+        Joined(address, states, config, args.key, say_when, args.patience) as node,
+    ):
+        node.stay(lambda: stop.asked)
     return stop.code if stop.asked else OK

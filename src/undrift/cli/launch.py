@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from types import FrameType
 
 from undrift.cli import output
 from undrift.cli.output import FAILED, OK, refuse, say
@@ -29,13 +28,6 @@ ALONE = (
     "torchrun --nproc-per-node N -m undrift run ..."
 )
 JOBS = "--jobs shares methods among processes, the engine distributed their clients: leave it out"
-
-
-class SignalRelay(Stop):
-    """Passes signals on to the processes of a run, and says nothing itself."""
-
-    def first(self, number: int, frame: FrameType | None) -> None:
-        """The process that leads says what happens."""
 
 
 def rank() -> int | None:
@@ -117,7 +109,7 @@ def follow(spec: Spec, args: Namespace) -> int:
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a method prints is printed once
     try:
-        with SignalRelay():
+        with Stop(""):  # the one that leads says what happens
             if args.check:
                 return rehearse(spec, args.json)
             experiment = make(spec)
@@ -139,7 +131,7 @@ def follow(spec: Spec, args: Namespace) -> int:
 
 def launch(args: Namespace, count: int, lost: Callable[[], object]) -> int:
     """Run the same command in so many processes; ``lost`` is called if the one that leads dies."""
-    with tempfile.TemporaryDirectory(prefix="undrift-") as place, SignalRelay() as stop:
+    with tempfile.TemporaryDirectory(prefix="undrift-") as place, Stop("") as stop:
         common = os.environ | {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
         common[RENDEZVOUS] = str(Path(place) / "meet")
         inside = [name for _, name in socket.if_nameindex() if name in LOOPBACK]

@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import undrift.methods  # noqa: F401 - fills the registry
-from undrift.cli.output import OK, result, result_json
+from undrift.cli.output import result_as
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import Record, describe, fields, hints, meanings, required
-from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
-from undrift.report.numbers import NONE
 from undrift.report.table import Table, prose
 from undrift.spec.writer import inline
 from undrift.theory import has_rule
@@ -25,8 +23,7 @@ up, down: vectors sent per client and round; server, client: vectors stored betw
 a vector of which only some entries travel counts as one; the bytes of a run are those that travel
 clients: all must take part in every round, or some may; exact: no bias on heterogeneous data
 *: may not be exactly its authors' recursion; undrift show NAME says why"""
-OBJECTIVES = """\
-needs: what it looks at besides the local model. Objectives are for networks: problem images."""
+OBJECTIVES = 'Local losses of networks: objective = "FedLC" in a spec whose problem is images.'
 TABLES = {
     "[problem]": 'a name and the parameters in: undrift list problems; file = "mine.py" where it '
     "is your own: undrift new problem NAME",
@@ -52,22 +49,18 @@ def add(parser: Parser) -> None:
     parser.json()
 
 
-def main(args: Namespace) -> int:
+def main(args: Namespace) -> None:
     document, lines = KINDS[args.kind]()
-    if args.json:
-        result_json(document)
-    else:
-        result("\n".join(lines))
-    return OK
+    result_as(args.json, document, "\n".join(lines))
 
 
-def facts(cls: type[Method] | type[Objective]) -> dict[str, object]:
-    """What a method or a local objective declares."""
-    known: dict[str, object] = {"name": cls.__name__, "title": cls.title, "paper": cls.paper}
-    if issubclass(cls, Objective):
-        return known | {"needs": list(cls.needs)}
+def facts(cls: type[Method]) -> dict[str, object]:
+    """What a method declares."""
     cost = costs(placeholder(cls))
-    return known | {
+    return {
+        "name": cls.__name__,
+        "title": cls.title,
+        "paper": cls.paper,
         "vectors_up": cost.up,
         "vectors_down": cost.down,
         "stored_server": cost.server,
@@ -125,22 +118,30 @@ def methods() -> Listing:
 
 
 def objectives() -> Listing:
-    found = [losses[name] for name in sorted(losses, key=str.casefold)]
-    cells = [[cls.__name__, ", ".join(cls.needs) or NONE, cls.title] for cls in found]
-    head, more = ["name", "needs", "title"], "\nMore on one of them: undrift show FedLC"
-    lines = [Table(head, cells, head).text(), "", prose(OBJECTIVES), more]
-    return [facts(cls) for cls in found], lines
+    found = {name: losses[name] for name in sorted(losses, key=str.casefold)}
+    rows, lines = with_parameters(found)
+    for row in rows:
+        cls = found[str(row["name"])]
+        row |= {"paper": cls.paper, "needs": list(cls.needs)}
+    return rows, [*lines, "", prose(OBJECTIVES)]
 
 
 def problems() -> Listing:
     from undrift.problems.named import registry as known
 
+    return with_parameters(known)
+
+
+def with_parameters(kinds: Mapping[str, Any]) -> Listing:
+    """Problems or objectives by name, each with its title, then their parameters."""
     rows: list[dict[str, object]] = []
     head = ["name", "title"]
-    lines = [Table(head, [[name, kind.title] for name, kind in known.items()], head).text()]
-    for name, kind in known.items():
-        rows.append({"name": name, "title": kind.title, "parameters": as_tables(explained(kind))})
-        lines += [f"\n{name}\n", *map(str, explained(kind))]
+    lines = [Table(head, [[name, kind.title] for name, kind in kinds.items()], head).text()]
+    for name, kind in kinds.items():
+        parameters = explained(kind)
+        rows.append({"name": name, "title": kind.title, "parameters": as_tables(parameters)})
+        if parameters:
+            lines += [f"\n{name}\n", shown(parameters)]
     return rows, lines
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 
 from undrift.check.template import TEMPLATES, BadName, write
-from undrift.cli.output import OK, cannot, refuse, result, say
+from undrift.cli.output import refuse, result, say
 from undrift.cli.parser import Parser
 
 
@@ -23,15 +22,11 @@ def add(parser: Parser) -> None:
     parser.folder("--out", default=".", help="where to write it")
 
 
-def main(args: Namespace) -> int:
-    folder: Path = args.out
+def main(args: Namespace) -> None:
+    args.out.mkdir(parents=True, exist_ok=True)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = write(args.name, folder, args.kind)
+        file = write(args.name, args.out, args.kind)
     except BadName as error:
         refuse([error])
-    except OSError as error:
-        return cannot(error, folder)
     result(str(file))
     say(f"Next: undrift check {file}")
-    return OK

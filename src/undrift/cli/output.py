@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NoReturn
 
 from undrift.report.numbers import finite
@@ -27,6 +26,14 @@ def result_json(value: object) -> None:
         print(json.dumps(finite(value), indent=2))
 
 
+def result_as(as_json: bool, value: object, text: str) -> None:
+    """A result for programs or for people."""
+    if as_json:
+        result_json(value)
+    else:
+        result(text)
+
+
 def say(text: str = "") -> None:
     if not muted:
         print(clean(text), file=sys.stderr, flush=True)
@@ -35,12 +42,6 @@ def say(text: str = "") -> None:
 def say_when(text: str) -> None:
     """With the time, for those who come back to it later."""
     say(f"{time.strftime('%H:%M:%S')} {text}")
-
-
-def cannot(error: OSError, path: Path | None = None) -> int:
-    """Report a file or folder that cannot be read or written; the exit code."""
-    say(f"{error.filename or path}: {error.strerror or error}")
-    return FAILED
 
 
 def refuse(complaints: Iterable[object], remedy: str = "") -> NoReturn:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from undrift._files import write_whole
 from undrift.cli.folders import add_runs, compared
-from undrift.cli.output import OK, cannot, result, result_json, say
+from undrift.cli.output import refuse, result_as, say
 from undrift.cli.parser import Parser
 from undrift.report.numbers import size
 
@@ -24,24 +24,16 @@ def add(parser: Parser) -> None:
     parser.file("-o", "--out", help="default: RUN/report.html; of several runs, report.html")
 
 
-def main(args: Namespace) -> int:
+def main(args: Namespace) -> None:
     out: Path | None = args.out
-    complaints = []
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
-        complaints.append(f"-o {out}: give a name that ends in .html")
-    (found,) = compared(args, complaints, apart=False)
+        refuse([f"-o {out}: give a name that ends in .html"])
+    (found,) = compared(args, apart=False)
 
     from undrift.report.html import page
 
     path = out or (found.runs[0].folder.file(FILE) if len(found.runs) == 1 else Path(FILE))
     whole = page(found, args.baseline).encode()
-    try:
-        write_whole(path, whole)
-    except OSError as error:
-        return cannot(error, path)
-    if args.json:
-        result_json({"report": str(path), "bytes": len(whole)})
-    else:
-        result(str(path))
-        say(f"{size(len(whole))}, most of it the chart library; it needs no network.")
-    return OK
+    write_whole(path, whole)
+    result_as(args.json, {"report": str(path), "bytes": len(whole)}, str(path))
+    say(f"{size(len(whole))}, most of it the chart library; it needs no network.")

@@ -13,12 +13,10 @@ from undrift.cli.run import (
     add_options,
     executes,
     finished,
-    loggable,
     perform,
     placed,
-    refusing,
 )
-from undrift.records.folder import BadFolder, Folder
+from undrift.records.folder import Folder
 from undrift.spec.reader import load
 from undrift.spec.user_files import distrust
 
@@ -38,24 +36,18 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    with refusing():
-        loggable(args.logs)
-        if wrong := missing(args.run):
-            refuse([wrong])
-        folder = Folder.of_run(place(args.run))
-        if folder.complete:
-            return finished(folder, args)
-        if folder.from_python:
-            refuse([folder.from_python])
-        trusting = f"undrift resume {folder.path} --trust"
-        told = executes(folder.path) if args.trust else distrust(trusting)
-        spec = load(folder.file("spec.toml"), placed(args), told)
-        if folder.state(spec) == "other":
-            if args.engine:
-                refuse([f"--engine {args.engine}: {'; '.join(folder.differences(spec).values())}"])
-            raise BadFolder(
-                f"{folder.file('spec.toml')} is from another version of undrift: "
-                "run the spec it came from"
-            )
-        with together(spec, args) as code:
-            return perform(spec, folder, False, args) if code is None else code
+    if wrong := missing(args.run):
+        refuse([wrong])
+    folder = Folder.of_run(place(args.run))
+    if folder.complete:
+        return finished(folder, args)
+    if folder.from_python:
+        refuse([folder.from_python])
+    trusting = f"undrift resume {folder.path} --trust"
+    told = executes(folder.path) if args.trust else distrust(trusting)
+    spec = load(folder.file("spec.toml"), placed(args), told)
+    if folder.state(spec) == "other":
+        found = "; ".join(folder.differences(spec).values())
+        refuse([f"{folder.path} cannot go on with another spec: {found}"])
+    with together(spec, args) as code:
+        return perform(spec, folder, False, args) if code is None else code

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import traceback
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from undrift.cli.launch import launch, rank, together, workers
-from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
+from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, seconds
 from undrift.cli.progress import progress
 from undrift.cli.rehearse import rehearse, takes
@@ -113,22 +112,22 @@ def add_options(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    with refusing():
-        loggable(args.logs)
-        spec = load(args.spec, [*args.changes, *placed(args)], executes(Path(args.spec).parent))
-        with together(spec, args) as code:
-            if code is not None:
-                return code
-            if args.check:
-                return check(spec, args)
-            folder = Folder(args.out / spec.name)
-            state = folder.state(spec)
-            if args.overwrite or state in ("new", "unfinished", "shorter"):
-                return perform(spec, folder, args.overwrite, args)
-            if state == "other":
-                other(spec, folder)
-            known(spec, folder)
-            return finished(folder, args, "; --overwrite runs it again")
+    spec = load(args.spec, [*args.changes, *placed(args)], executes(Path(args.spec).parent))
+    with together(spec, args) as code:
+        if code is not None:
+            return code
+        if args.check and (number := workers(spec)):
+            return launch(args, number, lambda: None)
+        if args.check:
+            return rehearse(spec, args.json)
+        folder = Folder(args.out / spec.name)
+        state = folder.state(spec)
+        if args.overwrite or state in ("new", "unfinished", "shorter"):
+            return perform(spec, folder, args.overwrite, args)
+        if state == "other":
+            other(spec, folder)
+        known(spec, folder)
+        return finished(folder, args, "; --overwrite runs it again")
 
 
 def finished(folder: Folder, args: Namespace, more: str = "") -> int:
@@ -137,13 +136,6 @@ def finished(folder: Folder, args: Namespace, more: str = "") -> int:
     unlogged = ", so nothing was logged" if args.logs else ""
     say(f"{folder.path} holds this run already{unlogged}{more}.")
     return report(folder, args.json)
-
-
-def check(spec: Spec, args: Namespace) -> int:
-    """Rehearse a spec, in as many processes as it is to have."""
-    if number := workers(spec):
-        return launch(args, number, lambda: None)
-    return rehearse(spec, args.json)
 
 
 def placed(args: Namespace) -> list[str]:
@@ -168,33 +160,6 @@ def executes(place: Path) -> Code:
     return lambda file: None if quiet else say(f"Executes {place / file}.")
 
 
-def how(folder: Folder, spec: Spec) -> str:
-    """What continues a run; clients who keep their data are asked by ``federate`` alone."""
-    if spec.engine.name == "flower":
-        return "the same undrift federate command"
-    return f"undrift resume {folder.path}{' --trust' if spec.sources else ''}"
-
-
-def loggable(logs: Sequence[str]) -> None:
-    if logs and missing():
-        refuse([f"--log {LOGGER}: {missing()}"])
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Print what is wrong with a spec or a folder, and exit."""
-    try:
-        yield
-    except BadSpec as error:
-        refuse(error.complaints)
-    except BadFolder as error:
-        refuse([error])
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise SystemExit(cannot(error)) from None
-
-
 def perform(
     spec: Spec,
     folder: Folder,
@@ -212,6 +177,8 @@ def perform(
     from undrift.runs.run_experiment import run_in_folder
 
     writable(folder.path)
+    if args.logs and missing():
+        refuse([f"--log {LOGGER}: {missing()}"])
     if number := workers(spec):
         return launch(args, number, lambda: unfinished(folder, spec))
     methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")
@@ -242,9 +209,9 @@ def perform(
                 loggers=args.logs,
                 jobs=args.jobs,
             )
-    except OSError as error:
+    except OSError:
         unfinished(folder, spec)  # the log may be what cannot be written
-        return cannot(error, folder.path)
+        raise
     except (BadSpec, BadFolder):
         raise
     except Broken as error:
@@ -289,7 +256,10 @@ def unfinished(folder: Folder, spec: Spec, why: str = "") -> None:
         folder.close()
     rows = count(len(folder.rows()), "row")
     say(f"Unfinished. Kept: {rows} in {folder.file('metrics.jsonl')}.")
-    say(f"Continue: {how(folder, spec)}. See them: undrift compare {folder.path}")
+    how = f"undrift resume {folder.path}{' --trust' if spec.sources else ''}"
+    if spec.engine.run_by:  # clients who keep their data are asked by that command alone
+        how = f"the same {spec.engine.run_by} command"
+    say(f"Continue: {how}. See them: undrift compare {folder.path}")
 
 
 def draw(folder: Folder, title: str) -> None:

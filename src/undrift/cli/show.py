@@ -1,4 +1,4 @@
-"""``show``: a method or a local objective with its update, parameters and source."""
+"""``show``: a method with its update, parameters and source."""
 
 from __future__ import annotations
 
@@ -7,42 +7,26 @@ import re
 from argparse import Namespace
 
 from undrift.cli.listing import as_tables, assumptions, explained, facts, shown
-from undrift.cli.output import OK, refuse, result, result_json
+from undrift.cli.output import refuse, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import section, unknown
 from undrift.methods import find
-from undrift.objectives import Objective
-from undrift.objectives import find as find_objective
-from undrift.objectives.base import registry as losses
 from undrift.report.numbers import count
 from undrift.report.table import prose
 
-NEEDS = {
-    "global": "the model local training starts from",
-    "previous": "the client's last local model",
-    "features": "the network's features",
-    "blocks": "the network's blocks",
-    "label_counts": "the client's samples per class",
-}
-"""What an objective may need, in words."""
-
 
 def add(parser: Parser) -> None:
-    parser.description = (
-        "Show a method (update, hyper-parameters, costs, assumptions, source) or a local objective."
-    )
-    text = "from: undrift list methods, or: undrift list objectives"
-    parser.add_argument("name", metavar="NAME", help=text)
+    parser.description = "Show a method: update, hyper-parameters, costs, assumptions, source."
+    parser.add_argument("name", metavar="NAME", help="from: undrift list methods")
     parser.json()
 
 
-def main(args: Namespace) -> int:
-    found = find_objective(args.name) or find(args.name)
+def main(args: Namespace) -> None:
+    found = find(args.name)
     if found is None:
-        names = sorted([*registry, *losses], key=str.casefold)
-        refuse([unknown("method or objective", args.name, names)])
+        refuse([unknown("method", args.name, sorted(registry, key=str.casefold))])
     if args.json:
         more = {
             "update": update(found),
@@ -53,13 +37,12 @@ def main(args: Namespace) -> int:
         result_json(facts(found) | more)
     else:
         show(found)
-    return OK
 
 
-def show(cls: type[Method] | type[Objective]) -> None:
-    """Print all that is known of a method or an objective."""
+def show(cls: type[Method]) -> None:
+    """Print all that is known of a method."""
     result(f"{cls.__name__}: {cls.title}\n{cls.paper}")
-    if issubclass(cls, Method) and cls.provisional:
+    if cls.provisional:
         result(f"Provisional: {cls.provisional}")
     result(f"\n{update(cls)}\n\n{shown(explained(cls))}\n")
     for title, text in remarks(cls).items():
@@ -67,29 +50,22 @@ def show(cls: type[Method] | type[Objective]) -> None:
     result(f"\nSource       {cls.__module__}\n\n{inspect.getsource(cls).rstrip()}")
 
 
-def remarks(cls: type[Method] | type[Objective]) -> dict[str, str]:
+def remarks(cls: type[Method]) -> dict[str, str]:
     """What is to be known of it besides its parameters: title -> text."""
-    found = {}
-    if issubclass(cls, Method):
-        example = placeholder(cls)
-        cost, why = costs(example), example.needs_sgd
-        found["Costs"] = (
-            f"{count(cost.up, 'vector')} up, {cost.down} down, per client and round "
-            f"({count(cost.syncs, 'exchange')}); {cost.server} stored on the server, "
-            f"{cost.client} on each client"
-        )
-        found["Assumptions"] = "; ".join(assumptions(cls))
-        sgd = "SGD, or another optimiser (undrift list settings)"
-        found["Local steps"] = f"no other optimiser: {why}" if why else sgd
-        only = f"the mean only: {cls.needs_mean}" if cls.needs_mean else "the mean only"
-        robust = "the mean, or a robust one (undrift list settings)"
-        found["Reduction"] = robust if cls.robust else only
-    else:
-        found["Needs"] = ", ".join(NEEDS[need] for need in cls.needs) or "the local model only"
-        found["Use"] = f'objective = "{cls.__name__}" in a spec whose problem is images'
-    if text := " ".join(section(cls, "References")):
-        found["Reference"] = text
-    return found
+    example = placeholder(cls)
+    cost, why = costs(example), example.needs_sgd
+    sgd = "SGD, or another optimiser (undrift list settings)"
+    only = f"the mean only: {cls.needs_mean}" if cls.needs_mean else "the mean only"
+    robust = "the mean, or a robust one (undrift list settings)"
+    return {
+        "Costs": f"{count(cost.up, 'vector')} up, {cost.down} down, per client and round "
+        f"({count(cost.syncs, 'exchange')}); {cost.server} stored on the server, "
+        f"{cost.client} on each client",
+        "Assumptions": "; ".join(assumptions(cls)),
+        "Local steps": f"no other optimiser: {why}" if why else sgd,
+        "Reduction": robust if cls.robust else only,
+        "Reference": " ".join(section(cls, "References")),
+    }
 
 
 def update(cls: type) -> str:

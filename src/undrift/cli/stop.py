@@ -70,10 +70,15 @@ class Interrupt:
 
 
 class Stop(Interrupt):
-    """Inside it the first signal only sets ``asked``; the second is a KeyboardInterrupt."""
+    """Inside it the first signal only says ``text`` and sets ``asked``; the second is a
+    KeyboardInterrupt.
+    """
 
     others: Sequence[Popen[bytes]] = ()
     """Processes that are signalled too."""
+
+    def __init__(self, text: str = "\nStopping after this round; Ctrl-C again stops now."):
+        self.text = text
 
     @property
     def asked(self) -> bool:
@@ -85,7 +90,8 @@ class Stop(Interrupt):
         return code(self.number)
 
     def first(self, number: int, frame: FrameType | None) -> None:
-        tell("\nStopping after this round; Ctrl-C again stops now.")
+        if self.text:
+            tell(self.text)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         for other in self.others:

@@ -7,21 +7,19 @@ brings it one.
 from __future__ import annotations
 
 import os
-import time
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from undrift.engines.messages.packet import Packet
-from undrift.federate.pipe import Closed, Pipe
+from undrift.federate.clientapp_stub import reached
+from undrift.federate.pipe import Pipe
 from undrift.flower.grid_carrier import GridCarrier, packed, unpacked
 
 FEDERATE, WORKER = "UNDRIFT_FEDERATE_SOCKET", "UNDRIFT_WORKER_SOCKET"
 """Environment variables with the paths of the sockets at which federate and a worker listen."""
-PATIENCE = 60.0
-"""Seconds to wait for a worker that is being started."""
 
 # One assignment each: Flower looks for these names in the text of this file.
 server = ServerApp()
@@ -31,14 +29,8 @@ client = ClientApp()
 @server.main()
 def carry(grid: Grid, context: Context) -> None:
     """Serve federate until it hangs up, which ends the Flower run."""
-    path = os.environ.get(FEDERATE)
-    if path is None:
-        raise RuntimeError(
-            "this SuperLink runs ServerApps itself: start it with --isolation process, so that "
-            "undrift federate can run its own"
-        )
     carrier = GridCarrier(grid)
-    with suppress(Closed), Pipe.to(path) as pipe:
+    with suppress(OSError), closing(Pipe(reached(os.environ[FEDERATE]))) as pipe:
         pipe.send(Packet({"run": str(context.run_id)}))
         while True:
             serve(carrier, pipe)
@@ -67,15 +59,6 @@ def answer(message: Message, context: Context) -> Message:
 
 def asked(packet: Packet) -> Packet:
     """What the worker says; a worker that is away for long, or dies over it, is an error."""
-    path = os.environ.get(WORKER)
-    if path is None:
-        raise RuntimeError("this SuperNode was not started by undrift join")
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with Pipe.to(path) as pipe:
-                return pipe.ask(packet)
-        except (FileNotFoundError, ConnectionRefusedError):
-            if time.monotonic() > until:
-                raise Closed("the worker of this node is not there") from None
-            time.sleep(0.05)
+    with closing(Pipe(reached(os.environ[WORKER]))) as pipe:
+        pipe.send(packet)
+        return pipe.receive()

@@ -8,12 +8,11 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeGuard, get_args
+from typing import TypeGuard, get_args
 
 import torch
 from torch import Tensor
 
-from undrift._files import write_whole
 from undrift.core.params import values
 from undrift.core.problem import Constants, Facts, Problem, Samples, taken
 from undrift.core.stopping import EVERYBODY, MEASURED
@@ -21,7 +20,7 @@ from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.messages.format import dump, parse
 from undrift.engines.messages.packet import Packet
 from undrift.engines.options import FederatedOptions
-from undrift.federate.spec_job import Job, sources
+from undrift.federate.spec_job import Job
 from undrift.flower.compat import NoFederation
 from undrift.flower.exchange import About, Carrier, ClientExchange, needs_all
 from undrift.flower.network import agreed, layout, state_of
@@ -36,15 +35,10 @@ from undrift.spec.schema import Spec
 
 RECORD = "federation.jsonl"
 """The file of the run's folder that tells who was asked again, was waited for or came late."""
-NODES = "nodes.json"
-"""Which node is which client, where clients have data of their own."""
 
 
-class Weighed(NamedTuple):
-    """A number, and how much it counts in the mean of several."""
-
-    value: float
-    weight: int
+Weighed = tuple[float, int]
+"""A number, and how much it counts in the mean of several."""
 
 
 class FlowerFederation(ClientExchange):
@@ -58,22 +52,21 @@ class FlowerFederation(ClientExchange):
         folder: Path | None = None,
         keys: Mapping[str, str] | None = None,
     ):
-        options, known = spec.engine, {}
+        options = spec.engine
         assert isinstance(options, FederatedOptions)
-        if folder is not None and (folder / NODES).is_file():
-            known = json.loads((folder / NODES).read_text(encoding="utf-8"))
         record = None if folder is None else folder / RECORD
-        super().__init__(session, spec.problem.clients, options, tell, record, known)
-        self.spec, self.folder, self.keys = spec, folder, keys or {}
-        self._job = Job(spec.toml(), sources(spec))
-        self._label = spec.entries[0].label
+        super().__init__(session, spec.problem.clients, options, tell, record)
+        self.spec, self.keys = spec, keys or {}
+        files = {name: hashlib.sha256(text).hexdigest() for name, text in spec.sources.items()}
+        self._job = Job(spec.toml(), files, spec.entries[0].label)
+        self._label = self._job.label
         self._samples: tuple[int, ...] = ()
         self._data: tuple[str | None, ...] = ()
         """The digests of the clients' data, as they were when everybody had joined."""
 
     def greeting(self) -> Packet:
         needs = any(entry.method.open_fields() for entry in self.spec.entries)
-        return Packet({**self._job.table(), "do": "hello", "constants": needs})
+        return Packet({**vars(self._job), "do": "hello", "constants": needs})
 
     def about_run(self, client: int) -> About:
         return {**dataclasses.replace(self._job, client=client).short(), "data": self._data[client]}
@@ -184,8 +177,8 @@ class FlowerFederation(ClientExchange):
             state = None if described is None else state_of(described, tensors)
             found.append((tensors["x"], state))
 
-        table = dataclasses.replace(self._job, samples=self._samples).table()
-        self.exchange({0: Packet({**table, "do": "start"})}, accept, "start", True)
+        job = dataclasses.replace(self._job, samples=self._samples)
+        self.exchange({0: Packet({**vars(job), "do": "start"})}, accept, "start", True)
         return found[0]
 
     # -- one phase ------------------------------------------------------------------------------
@@ -203,8 +196,6 @@ class FlowerFederation(ClientExchange):
             draws=seed,
             samples=tuple(engine.problem.samples),
         )
-        if self.folder is not None and self.numbers:
-            write_whole(self.folder / NODES, json.dumps(self.numbers))
 
     def evaluate(self, problem: Remote, x: Tensor) -> dict[str, float]:
         if problem.whole is not None:
@@ -283,7 +274,7 @@ def _metrics(
             f"a node with {samples} samples says their loss and what all others say, each a number "
             f"with the samples that it counts for; this one says {json.dumps(table)[:300]}"
         )
-    return {name: Weighed(float(value), weights[name]) for name, value in given.items()}
+    return {name: (float(value), weights[name]) for name, value in given.items()}
 
 
 def _is_number(given: object) -> TypeGuard[int | float]:

@@ -10,19 +10,15 @@ refused: an app may name installed modules, and bring none.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import sys
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
 
 from undrift.federate import apps
 from undrift.federate.pipe import listen
@@ -58,54 +54,27 @@ def main() -> None:
     run = entry.load()
     sys.meta_path.insert(0, Installed(Path(home)))  # from now on
     if arguments[:1] == ["--listen"]:
-        serve(run, command, Path(arguments[1]))
+        arguments = asked(Path(arguments[1]))
     sys.argv = [command, *arguments]
     run()
 
 
-def serve(run: Callable[[], object], command: str, path: Path) -> NoReturn:
-    """Run the command for every connection, which has its arguments and where it writes."""
+def asked(path: Path) -> list[str]:
+    """Wait for ever for connections of the stub; returns their arguments, each in a copy of this
+    process.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
     with listen(path) as listener:
         while True:
             connection, _ = listener.accept()
-            try:
-                text, files, _, _ = socket.recv_fds(connection, 2**16, 2)
-                while more := connection.recv(2**16):
-                    text += more
-                arguments = json.loads(text)
-            except (OSError, ValueError):
-                connection.close()
-                continue
-            if os.fork() == 0:
-                # The copy keeps the connection: the stub, and so Flower, waits until it closes,
-                # which it does however the copy ends.
-                listener.close()
-                sys.argv = [command, *arguments]
-                _run(run, files)
-            for file in files:
-                os.close(file)
-            connection.close()
-
-
-def _run(run: Callable[[], object], files: Sequence[int]) -> NoReturn:
-    """In the copy: what a new process would do. The stub waits until its line closes with it."""
-    code = 1
-    try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for file, number in zip(files, (1, 2), strict=False):
-            os.dup2(file, number)
-            os.close(file)
-        run()
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+            with connection:
+                arguments = connection.makefile(encoding="utf-8").read().split("\0")
+                if os.fork() == 0:
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    # The copy keeps the connection: the stub, and so Flower, waits until it closes,
+                    # which it does however the copy ends.
+                    connection.detach()
+                    return arguments
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from undrift._files import drawn_once, hold, release
 from undrift.federate import apps, clientapp_stub
 from undrift.federate.session import ENDING, SuperLinkAddress, free_port
-from undrift.federate.supervise import Process, module, script
+from undrift.federate.supervise import Process, end_all, module, script
 from undrift.flower import compat
 from undrift.flower.compat import NoFederation
 
@@ -102,11 +102,7 @@ class Joined:
         return self
 
     def __exit__(self, *error: object) -> None:
-        every = (self._supernode, self._launcher, self._worker)
-        for process in every:
-            process.hang_up()
-        for process in every:
-            process.end()
+        end_all([self._supernode, self._launcher, self._worker])
         # Only now: a node that is started again must not meet a worker that still writes states.
         release(self.folder, self._held)
 

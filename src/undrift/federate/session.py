@@ -15,15 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from undrift.engines.messages.packet import Packet
 from undrift.federate import apps
-from undrift.federate.pipe import Closed, Pipe, listen
-from undrift.federate.supervise import Process, module, script
+from undrift.federate.pipe import Pipe, listen
+from undrift.federate.supervise import Process, end_all, module, script
 from undrift.flower import compat
 from undrift.flower.compat import Lost, NoFederation
 
@@ -155,7 +155,7 @@ class Session:
                 ) from None
             connection.settimeout(START)
             pipe = Pipe(connection)
-            with suppress(Closed):
+            with suppress(OSError):
                 if pipe.receive().table["run"] == run:
                     self._pipe = pipe
                     return
@@ -214,7 +214,7 @@ class Session:
         # A request and its reply are one after the other, without numbers: once a reply was missed
         # the next one would be taken for it, and so every error of the pipe ends the run.
         if self._pipe is not None:
-            with suppress(Closed):  # then there is nothing to receive either
+            with suppress(OSError):  # then there is nothing to receive either
                 self._pipe.send(packet)
         return self._receive().table
 
@@ -223,7 +223,7 @@ class Session:
             raise Lost("the Flower run is over")
         try:
             return self._pipe.receive()
-        except Closed as error:
+        except OSError as error:
             self.hang_up()
             raise Lost(str(error)) from None
 
@@ -306,29 +306,20 @@ class SuperLink:
         return Process(command, self.log, compat.environment(self._home), self._home)
 
 
-class LocalFederation:
+@contextmanager
+def local_federation(folder: Path, clients: int, data: Path | None = None) -> Iterator[SuperLink]:
     """A SuperLink and ``clients`` nodes, each client K of what everybody can build."""
-
-    def __init__(self, folder: Path, clients: int, data: Path | None = None):
-        self.link = SuperLink(folder)
-        threads = str(max(1, (os.cpu_count() or 1) // max(1, clients)))
-        self.nodes = []
+    link, nodes = SuperLink(folder), list[Process]()
+    threads = str(max(1, (os.cpu_count() or 1) // max(1, clients)))
+    try:
         for part in range(clients):
             command = [sys.executable, "-m", "undrift", "join"]
-            command += ["--superlink", self.link.address.place]
+            command += ["--superlink", link.address.place]
             command += ["--part", str(part), "--states", str(folder / f"node-{part}")]
             command += [] if data is None else ["--data", str(data)]
             log = folder / f"node-{part}.log"
-            self.nodes.append(Process(command, log, {"OMP_NUM_THREADS": threads}))
-
-    def __enter__(self) -> LocalFederation:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        # Nodes first: they still tell the SuperLink that they leave. All of them at once, since
-        # each may take seconds.
-        for node in self.nodes:
-            node.hang_up()
-        for node in self.nodes:
-            node.end()
-        self.link.end()
+            nodes.append(Process(command, log, {"OMP_NUM_THREADS": threads}))
+        yield link
+    finally:
+        end_all(nodes)  # first: they still tell the SuperLink that they leave
+        link.end()

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from undrift.core.method import Method
 from undrift.spec.reader import parse
-from undrift.spec.schema import Entry, Spec
+from undrift.spec.schema import Spec
 
 ONCE = ("spec", "sources", "samples")
 """What a node is told once, and remembers: the samples are as many numbers as there are nodes."""
@@ -26,6 +25,7 @@ class Job:
     sources: Mapping[str, str]
     """The SHA-256 of the users' files, by their place relative to the spec."""
     label: str = ""
+    """Of the method in the spec."""
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The method's hyper-parameters, with what theory prescribed."""
     draws: int = 0
@@ -39,22 +39,14 @@ class Job:
         """From a message."""
         return cls(**{field.name: table[field.name] for field in dataclasses.fields(cls)})
 
-    def table(self) -> dict[str, Any]:
-        """For a message."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
     def once(self) -> dict[str, Any]:
         """What a node has to be told once."""
         return {name: getattr(self, name) for name in ONCE}
 
     def short(self) -> dict[str, Any]:
         """For a message to a node that was told; it has the digest of that in its place."""
-        table = {name: value for name, value in self.table().items() if name not in ONCE}
+        table = {name: value for name, value in vars(self).items() if name not in ONCE}
         return {**table, "told": digest(self.once())}
-
-    @property
-    def key(self) -> str:
-        return digest(self.table())
 
     def parsed(self, methods: Path | None) -> Spec:
         """The spec; its files are looked for in ``methods``, and must be those of the server."""
@@ -75,21 +67,6 @@ class Job:
         if name not in self.sources:
             raise ValueError(f"the spec names {name}, and the server gave no digest of it")
 
-    def entry(self, spec: Spec) -> Entry:
-        for entry in spec.entries:
-            if entry.label == self.label:
-                return entry
-        raise ValueError(f"the spec has no method {self.label!r}")
-
-    def method(self, entry: Entry) -> Method:
-        """The method with all its values."""
-        return dataclasses.replace(entry.method, **self.values)
-
 
 def digest(table: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
-
-
-def sources(spec: Spec) -> dict[str, str]:
-    """The digests of a spec's own files."""
-    return {name: hashlib.sha256(text).hexdigest() for name, text in spec.sources.items()}

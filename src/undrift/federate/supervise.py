@@ -92,6 +92,14 @@ class Process:
         self.end()
 
 
+def end_all(processes: Sequence[Process]) -> None:
+    """End them side by side, since each may take seconds."""
+    for process in processes:
+        process.hang_up()
+    for process in processes:
+        process.end()
+
+
 def module(name: str) -> list[str]:
     """What runs a module of this package."""
     return [sys.executable, "-m", f"undrift.federate.{name}"]

@@ -12,7 +12,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from undrift.engines.messages.format import dump, parse
 from undrift.engines.messages.packet import Packet
 from undrift.engines.node import Node, OneOf
 from undrift.federate.node import NodeConfig
-from undrift.federate.pipe import Closed, Pipe, listen
+from undrift.federate.pipe import Pipe, listen
 from undrift.federate.spec_job import ONCE, Job, digest
 from undrift.flower.network import FROZEN, described, known
 from undrift.flower.reply import Untold, reply
@@ -87,8 +87,7 @@ class ClientWorker:
 
     def hello(self, asked: Packet, job: Job) -> Packet:
         """What a server may know of this client."""
-        spec = self._read(job)
-        problem, part = self._problem(spec, spec.entries[0], job), self.config.part
+        problem, part = self._problem(job), self.config.part
         about: dict[str, object] = {"name": self.config.name, "version": __version__}
         about["digest"] = self._digest(job)
         if part is not None:
@@ -107,8 +106,7 @@ class ClientWorker:
 
     def start(self, asked: Packet, job: Job) -> Packet:
         """The first point and what of the network is frozen."""
-        spec = self._read(job)
-        problem = self._problem(spec, spec.entries[0], job)
+        problem = self._problem(job)
         found, state = {"x": problem.start().cpu()}, known(problem)
         if state is not None:
             found |= {FROZEN + name: v for name, v in state.frozen.items()}
@@ -118,26 +116,26 @@ class ClientWorker:
         """One phase."""
         # Before any work: states of a client that has other data now would be no error, but wrong.
         self._compare(asked, job)
-        if self._node is None or self._node[0] != job.key:
-            spec = self._read(job)
-            entry = job.entry(spec)
-            problem = OneOf(self._problem(spec, entry, job), job.client, job.samples)
-            setting = {k: v for k, v in spec.setting(entry).items() if k not in SERVERS}
-            node = Node(job.method(entry), problem, self.config.states, setting, job.draws)
-            self._node = job.key, node
+        key = digest(vars(job))
+        if self._node is None or self._node[0] != key:
+            entry = self._entry(job)
+            problem = OneOf(self._problem(job), job.client, job.samples)
+            setting = self._read(job).setting(entry)
+            own = {name: value for name, value in setting.items() if name not in SERVERS}
+            method = dataclasses.replace(entry.method, **job.values)
+            self._node = key, Node(method, problem, self.config.states, own, job.draws)
         return self._node[1].do(asked)
 
     def evaluate(self, asked: Packet, job: Job) -> Packet:
         """The metrics of this client's own data."""
         self._compare(asked, job)
-        spec = self._read(job)
-        problem = self._problem(spec, job.entry(spec), job)
+        problem = self._problem(job)
         x = parse(asked.content, MOST)["x"].to(problem.device)
         hidden = ("gap", "distance", "grad_norm")  # of this client alone, which say nothing of f
         metrics = {k: v for k, v in problem.metrics(x).items() if k not in hidden}
         about: dict[str, object] = {"metrics": metrics, "samples": problem.samples[0]}
         about["weights"] = {name: problem.weight_of(name) for name in metrics}
-        if spec.per_client:
+        if self._read(job).per_client:
             alone = problem.client_metrics(x)
             about["alone"] = {name: float(v) for name, v in alone.items()}
             about["of"] = problem.own_samples
@@ -153,10 +151,10 @@ class ClientWorker:
 
     def _digest(self, job: Job) -> str | None:
         """Of this client's data, before the samples of others are known, if the problem has one."""
-        spec = self._read(job)
+        first = self._read(job).entries[0].label
         if self._data is None:
-            first = dataclasses.replace(job, samples=())
-            self._data = self._problem(spec, spec.entries[0], first).digest()
+            before = dataclasses.replace(job, label=first, samples=())
+            self._data = self._problem(before).digest()
             if self._data is not None and self.config.part is None:
                 # With a number that stays here: who has the digest cannot try out what data it is.
                 salt = drawn_once(self.config.states / "salt", 32)
@@ -171,18 +169,22 @@ class ClientWorker:
             self._node = self._data = None
         return self._spec[1]
 
-    def _problem(self, spec: Spec, entry: Entry, job: Job) -> Problem:
-        """The problem of an entry's objective: that of everybody, or of this client's own data."""
+    def _entry(self, job: Job) -> Entry:
+        return {entry.label: entry for entry in self._read(job).entries}[job.label]
+
+    def _problem(self, job: Job) -> Problem:
+        """The problem of a method's objective: that of everybody, or of this client's own data."""
+        spec, objective = self._read(job), self._entry(job).objective
         among = job.samples if self.config.part is None else ()
-        key = entry.objective, tuple(among)
+        key = objective, tuple(among)
         if key not in self._problems:
             kind, dtype, device = spec.problem, spec.dtype, self.config.device
             if self.config.data is not None and "folder" in hints(type(kind)):
                 kind = dataclasses.replace(kind, folder=str(self.config.data))  # type: ignore[type-var]
             if self.config.part is None:
-                self._problems[key] = placed(own(kind, entry.objective, among), dtype, device)
+                self._problems[key] = placed(own(kind, objective, among), dtype, device)
             else:
-                self._problems[key] = build(kind, entry.objective, dtype, device)
+                self._problems[key] = build(kind, objective, dtype, device)
         return self._problems[key]
 
 
@@ -196,7 +198,7 @@ def main() -> None:
     worker = ClientWorker(NodeConfig.read(config), partial(_print, owner))
     while True:
         connection, _ = listener.accept()
-        with Pipe(connection) as pipe, suppress(Closed):
+        with closing(Pipe(connection)) as pipe, suppress(OSError):
             pipe.send(worker.answer(pipe.receive()))
 
 

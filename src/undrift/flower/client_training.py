@@ -50,11 +50,7 @@ def train(
 
     Whatever goes wrong is told to the server, which stops with the reason.
     """
-    try:
-        asked = unpacked(msg.content)
-    except ValueError as error:
-        text = "undrift.flower.train answers the messages of undrift.flower.strategy alone"
-        raise ValueError(f"{text}: {error}") from None
+    asked = unpacked(msg.content)
 
     def work() -> Packet:
         number = _numbered(client, context, int(asked.table["clients"]))

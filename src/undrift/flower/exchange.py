@@ -104,18 +104,17 @@ class ClientExchange:
         options: FederatedOptions,
         tell: Callable[[str], None],
         record: Path | None = None,
-        known: Mapping[str, int] | None = None,
     ):
         self.carrier, self.clients, self.options = carrier, clients, options
         self.tell, self.record = tell, record
-        self.numbers = dict(known or {})
+        self.numbers: dict[str, int] = {}
         """The client of every node by its name, where clients have no numbers of their own."""
         self.keys: Mapping[str, str] = {}
         """The names of nodes' keys, where those are known."""
         self._members: dict[int | str, Member] = {}
         """By client, or by name as long as the node has no number."""
-        self._settled, self._gathered = bool(known), False
-        """Whether clients have numbers already; whether all of them have joined once."""
+        self._gathered = False
+        """Whether all of them have joined once, and have numbers."""
         self._greeted: set[str] = set()
         self._sent: dict[str, Sent] = {}
         self._looked, self._life = 0.0, max(LIFE, options.deadline)
@@ -134,10 +133,8 @@ class ClientExchange:
 
     def who(self, client: int) -> str:
         """A client, with the name of its node where that is known."""
-        names = {number: name for name, number in self.numbers.items()}
-        if client in self._members:
-            names[client] = self._members[client].about["name"]
-        return f"client {client} (node {names[client]})" if client in names else f"client {client}"
+        member = self._members.get(client)
+        return f"client {client} (node {member.about['name']})" if member else f"client {client}"
 
     # -- who is there ---------------------------------------------------------------------------
 
@@ -161,7 +158,7 @@ class ClientExchange:
         for name in sorted(name for name in self._members if isinstance(name, str)):
             self.numbers[name] = next(free)
             self._members[self.numbers[name]] = self._members.pop(name)
-        self._settled = self._gathered = True
+        self._gathered = True
         self.tell(self._joined())
         return [self._members[client].about for client in range(self.clients)]
 
@@ -189,7 +186,7 @@ class ClientExchange:
         name = str(about["name"])
         at = int(about["part"]) if "part" in about else self.numbers.get(name, name)
         before = self._members.get(at)
-        full = self._settled or len(self._members) == self.clients
+        full = self._gathered or len(self._members) == self.clients
         if before is None and isinstance(at, str) and full:
             return self._cannot_join(
                 name,

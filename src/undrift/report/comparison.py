@@ -27,7 +27,7 @@ MOST = 4
 Value = TypeVar("Value", bound=Hashable)
 
 
-class Mixed(ValueError):
+class Mixed(BadFolder):
     """A target was given for runs that are judged by different measures, or one out of range."""
 
 

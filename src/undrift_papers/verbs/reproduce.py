@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
+from undrift.cli.output import FAILED, OK, refuse, result_as, say
 from undrift.cli.parser import Parser, natural, positive
 from undrift.cli.progress import status
 from undrift.cli.stop import Stop
@@ -110,8 +110,6 @@ def main(args: Namespace) -> int:
         return code
     except ValueError as error:
         refuse([error])
-    except OSError as error:
-        return cannot(error)
 
 
 def choose(wanted: Sequence[str]) -> Chosen:
@@ -248,16 +246,14 @@ def pages(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -
         else:
             write(report, root)
     write_index(root)
-    if args.json:
-        result_json([numbers(report) for report in reports])
-        return
     rows = []
     for report in reports:
         seeds = span(report.fewest_seeds, report.seeds) if report.seeds else NONE
         counts = [of(*report.coverage) or NONE, of(*report.agreement) or NONE, seeds]
         rows.append([report.item.name, report.verdict, *counts, report.why])
     head = ["item", "verdict", "numbers run", "agree", "seeds", "why"]
-    result(Table(head, rows, ["verdict", "why"]).text())
+    document = [numbers(report) for report in reports]
+    result_as(args.json, document, Table(head, rows, ["verdict", "why"]).text())
     say(f"\nPages: {root}")
 
 
@@ -277,11 +273,8 @@ def listing(chosen: Chosen, cache: Cache, options: ItemOptions, as_json: bool) -
         rows.append(row | {"takes": takes or None, "title": item.title})
         nothing = NONE if item.kind in ("computed", "heatmap") else "not known"
         shown.append([item.name, len(runs) or NONE, kept or NONE, takes or nothing, item.title])
-    if as_json:
-        result_json(rows)
-        return OK
     head = ["item", "runs", "kept", "one seed takes", "title"]
-    result(Table(head, shown, head[3:]).text())
+    result_as(as_json, rows, Table(head, shown, head[3:]).text())
     return OK
 
 
@@ -289,6 +282,7 @@ class Deadline(Stop):
     """Ctrl-C, or the end of the time there is."""
 
     def __init__(self, minutes: float | None) -> None:
+        super().__init__()
         self.end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
 
     @property

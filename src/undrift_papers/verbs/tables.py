@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from argparse import Namespace
 
-from undrift.cli.output import OK, refuse, result, result_json
+from undrift.cli.output import refuse, result_as
 from undrift.cli.parser import Parser
 from undrift.core.params import unknown
 from undrift_papers.tables import items, table
@@ -20,13 +20,11 @@ def add(parser: Parser) -> None:
     parser.json()
 
 
-def main(args: Namespace) -> int:
+def main(args: Namespace) -> None:
     known, item = items(), args.item
     if item is not None and item not in known:
         refuse([unknown("table", item, known)])
     names = known if item is None else [item]
-    if args.json:
-        result_json({name: dataclasses.asdict(table(name)) for name in names})
-    else:
-        result("\n".join(table(name).text() for name in names).rstrip())
-    return OK
+    found = {name: table(name) for name in names}
+    document = {name: dataclasses.asdict(one) for name, one in found.items()}
+    result_as(args.json, document, "\n".join(one.text() for one in found.values()).rstrip())
