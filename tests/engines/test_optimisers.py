@@ -442,7 +442,7 @@ def test_a_saved_run_is_continued_with_it(tmp_path):
             **given,
             callbacks=watching(stop),
         )
-    (found,) = ud.resume(tmp_path / "r", method, problem_of(FED)).values()
+    found = ud.run(method, problem_of(FED), save=tmp_path / "r", **given)
     assert torch.equal(found.x, whole.x)
     named = ud.run(method, "quadratic", save=tmp_path / "n", **given)
     assert ud.load(tmp_path / "n").spec["training"]["optimiser"] == {

@@ -385,18 +385,6 @@ def test_the_baseline_is_chosen(opened, files):
     assert table.locator("caption").inner_text() == "Differences to SCAFFOLD, seed by seed"
 
 
-def test_numbers_are_saved_without_a_network(opened, files, tmp_path):
-    page = opened(files.fared)
-    links = page.locator("a.save[download$='.csv']")
-    assert links.count() == 2
-    with page.expect_download() as saving:
-        links.last.click()
-    saving.value.save_as(tmp_path / "clients.csv")
-    lines = (tmp_path / "clients.csv").read_text().splitlines()
-    assert lines[0] == "label,seed,round,of,client,loss,accuracy,local_accuracy"
-    assert len(lines) == 1 + 2 * 2 * 20
-
-
 def test_on_paper_there_are_charts_and_no_controls(opened, files):
     page = opened(files.known)
     assert page.pdf(format="A4").startswith(b"%PDF")

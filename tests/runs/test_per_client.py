@@ -333,7 +333,7 @@ def test_python_gives_the_same_with_and_without_a_folder(tmp_path):
     setting["callbacks"] = ud.PerClient()
     free = ud.run(ud.FedAvg(lr=0.1), quadratic()[2], **setting)
     kept = ud.run(ud.FedAvg(lr=0.1), quadratic()[2], save=tmp_path / "a", **setting)
-    read = ud.resume(tmp_path / "a", ud.FedAvg(lr=0.1), quadratic()[2])["FedAvg", 0]
+    read = ud.run(ud.FedAvg(lr=0.1), quadratic()[2], save=tmp_path / "a", **setting)
     named = ud.run(ud.FedAvg(lr=0.1), "quadratic", save=tmp_path / "b", **setting)
     assert (
         ud.load(tmp_path / "b").per_client("FedAvg")["loss"].tolist()

@@ -17,7 +17,7 @@ from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.report.numbers import NONE
 from undrift.report.table import Table, prose
-from undrift.spec.writer import inline
+from undrift.spec.document import inline
 from undrift.theory import has_rule
 
 METHODS = """\

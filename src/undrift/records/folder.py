@@ -17,11 +17,10 @@ from undrift.core.problem import Samples
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
 from undrift.records.outcome import Outcome
 from undrift.records.recipe import PYTHON, Recipe, changes
-from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, NEEDED, Row, columns
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Row, columns
 from undrift.spec.document import parsed, read
 from undrift.spec.errors import BadSpec
 from undrift.spec.schema import Table, Values, normal
-from undrift.spec.user_files import source_files
 
 __all__ = [
     "CHECKPOINTS",
@@ -58,8 +57,6 @@ FILES = {
     "loss.png": "the curves, where there is no accuracy either",
     "report.html": "all of it for a browser, by undrift report",
 }
-DIGESTED = ("spec.toml", "environment.json", "partition.json", *NEEDED, "metrics.parquet")
-"""Files whose digests are in the summary, besides those of the user's; models have their own."""
 MODELS = "models"
 FEDERATION = ("nodes", "superlink")
 """Folders in it where federate keeps the processes that it starts, before a run begins."""
@@ -187,8 +184,7 @@ class Folder(Journal):
             return ""
         return (
             f"{self.path} was made by undrift.run with a problem, a method or a function that only "
-            "that program has: run the same call again, or "
-            f"undrift.resume({str(self.path)!r}, method, problem)"
+            "that program has: run the same call again"
         )
 
     @property
@@ -302,8 +298,7 @@ class Folder(Journal):
         content = io.BytesIO()
         parquet.write_table(pyarrow.table(columns(self.rows())), content)
         self.write("metrics.parquet", content.getvalue())
-        own = source_files(self.document())
-        self.conclude(outcomes, dict.fromkeys([*DIGESTED, *own]))
+        self.conclude(outcomes)
         self._clear(but_last=True)
         self.close()
 

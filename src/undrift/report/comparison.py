@@ -17,7 +17,7 @@ from undrift.report.settings import Document, methods, settings
 from undrift.report.summary import ON, Summary, aim, summarise, window
 from undrift.report.table import Table
 from undrift.report.tables import MethodSetting, results
-from undrift.spec.vary import varied
+from undrift.spec.schema import varied
 
 SMOOTH = 10
 """Rows that accuracies of long runs are averaged over, unless a spec says otherwise."""

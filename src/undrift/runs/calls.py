@@ -40,7 +40,7 @@ from undrift.runs.experiment import Experiment, make, unmeasured
 from undrift.runs.prepare import Setup, Task, build, placed, ready, resolved
 from undrift.runs.tensorboard import missing
 from undrift.runs.trial import TrialRules
-from undrift.spec import writer
+from undrift.spec.document import toml
 from undrift.spec.errors import BadSpec, Origin
 from undrift.spec.reader import interpret
 from undrift.spec.schema import (
@@ -309,8 +309,8 @@ class Script:
     def toml(self) -> str:
         return (
             "# Called from Python, with a problem, a method or a function that only that program\n"
-            "# has: continue with the same call, or undrift.resume(FOLDER, method, problem).\n"
-        ) + writer.toml(self.document())
+            "# has: continue with the same call.\n"
+        ) + toml(self.document())
 
 
 def _recipe(

@@ -23,8 +23,7 @@ from undrift.engines.memory import Needs, NoRoom, afford
 from undrift.engines.named import load
 from undrift.objectives import Objective
 from undrift.problems.named import Named, find
-from undrift.spec.errors import BadSpec, Complaint
-from undrift.spec.lines import Keys
+from undrift.spec.errors import BadSpec, Complaint, Keys
 from undrift.spec.schema import Entry, Spec, changed, path_of
 from undrift.spec.user_files import line_in
 from undrift.theory import prescribe

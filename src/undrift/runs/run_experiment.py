@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import cast
 
@@ -36,31 +35,22 @@ from undrift.runs.tensorboard import TensorBoard
 from undrift.runs.trial import PAUSE, StopSignal
 from undrift.spec.schema import Spec, Table
 
-SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
-
-
-class AnotherRun(BadFolder):
-    """A folder holds a run that what was asked for would not continue."""
-
-    def __init__(self, path: Path, changed: str, remedy: str):
-        super().__init__(f"{path} holds another run: {changed}. {remedy}")
-        self.changed = changed
-
 
 def run_experiment(
     experiment: Experiment,
     save: Save | None,
     emit: Emit,
-    jobs: int | Executor = 1,
+    jobs: int = 1,
 ) -> Runs:
     """Run an experiment, in a folder if it is to be saved, and gather its runs."""
     wrong = {}
-    if not isinstance(jobs, Executor) and not fits(jobs, Count):
+    if not fits(jobs, Count):
         wrong["jobs"] = not_allowed("jobs", jobs, describe(Count))
     elif jobs != 1 and save is None:
         wrong["save"] = "several jobs need a folder: give save"
     elif jobs != 1 and not isinstance(experiment.recipe, Spec):
-        wrong["jobs"] = SHARED
+        text = "only the runs of a spec can be shared among processes: leave out jobs"
+        wrong["jobs"] = text
     if wrong:
         raise BadParameters("run", wrong)
     ranks = shared(experiment)
@@ -79,11 +69,8 @@ def run_experiment(
         found = folder.differences(experiment.recipe)
         changed = "; ".join(found.values()) or "its Python files have changed"
         more = MORE_ROUNDS if [*found] == ["rounds"] else ""
-        raise AnotherRun(
-            folder.path,
-            changed,
-            f"{more}Give another folder, or undrift.Save(folder, overwrite=True)",
-        )
+        remedy = f"{more}Give another folder, or undrift.Save(folder, overwrite=True)"
+        raise BadFolder(f"{folder.path} holds another run: {changed}. {remedy}")
     if state == "same" and not save.overwrite:
         compare(folder, experiment, emit)
         folder.tidy()
@@ -225,7 +212,7 @@ def run_in_folder(
     stop: StopSignal | None = None,
     pause: float | None = None,
     loggers: Sequence[str] = (),
-    jobs: int | Executor = 1,
+    jobs: int = 1,
 ) -> list[MethodResult]:
     """Run what is left of an experiment into a folder; ``afresh`` empties the folder first.
 
@@ -282,7 +269,7 @@ def begin(folder: Folder, experiment: Experiment) -> None:
 
 def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     """Open a folder that holds a part of the run."""
-    recipe, before = experiment.recipe, folder.environment
+    recipe = experiment.recipe
     compare(folder, experiment, emit)
     if folder.state(recipe) == "shorter":
         folder.extend(recipe)
@@ -294,12 +281,6 @@ def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     folder.resume()
     done = f"{len(folder.outcomes())} of {len(experiment.order)} are done"
     emit(Notice(f"Continues in {folder.path}: {done}."))
-    now = environment(_device(experiment))
-    changes = [f"{k} was {before[k]} and is {v}" for k, v in now.items() if before.get(k, v) != v]
-    if changes:
-        text = f"Since the run began, {', '.join(changes)}: its numbers may differ."
-        emit(Notice(text))
-        folder.log(text)
 
 
 def compare(folder: Folder, experiment: Experiment, emit: Emit) -> None:

@@ -6,8 +6,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 
 from undrift.core.params import unknown
-from undrift.spec.errors import Complaint, Origin
-from undrift.spec.lines import Keys
+from undrift.spec.errors import Complaint, Keys, Origin
 from undrift.spec.schema import SETTINGS, Values
 
 SHORT = {"cohort": "size", "best": "metric"}

@@ -26,8 +26,7 @@ from undrift.problems import named
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_images, own_problem
 from undrift.spec.document import parsed
 from undrift.spec.document import read as text_of
-from undrift.spec.errors import BadFile, BadSpec, Complaint, Origin
-from undrift.spec.lines import Keys
+from undrift.spec.errors import BadFile, BadSpec, Complaint, Keys, Origin
 from undrift.spec.overrides import override, tables
 from undrift.spec.schema import PER_METHOD, SETTINGS, Entry, Label, Settings, Spec, Values, path_of
 from undrift.spec.user_files import NAMES, Code, UserCall, UserFiles, parameters

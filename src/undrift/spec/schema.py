@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from undrift._files import reserved
@@ -17,10 +18,9 @@ from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines.options import EngineOptions, StoreOptions
 from undrift.engines.options import registry as engines
 from undrift.objectives import Objective
-from undrift.problems.named import Named
-from undrift.spec import writer
-from undrift.spec.errors import Complaint, Origin, keys_of
-from undrift.spec.lines import Keys
+from undrift.problems.named import Named, find
+from undrift.spec.document import toml
+from undrift.spec.errors import Complaint, Keys, Origin, keys_of
 from undrift.spec.user_files import UserCall
 
 Values = dict[str, Any]
@@ -190,7 +190,7 @@ class Spec(Settings):
 
     def toml(self) -> str:
         """The document as a file."""
-        return writer.toml(self.document())
+        return toml(self.document())
 
     @property
     def identity(self) -> str:
@@ -269,3 +269,23 @@ def _plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
     return value
+
+
+def varied(document: Table) -> str:
+    """What differs from seed to seed in the run of a spec, and what does not, in words.
+
+    >>> varied({"problem": {"name": "images"}})
+    'random draws (same split, same first weights)'
+    >>> varied({"problem": {"name": "images"}, "vary": ["split", "start"]})
+    'split and first weights (same random draws)'
+    """
+    vary, problem = document.get("vary", ["draws"]), document.get("problem", {})
+    words = {"draws": "random draws"}
+    if "file" in problem:
+        words |= {"split": "data"} if "seed" in problem else {}
+    else:
+        with suppress(ValueError):  # a file of somebody else's
+            words |= find(str(problem.get("name")))[0].chance
+    text = " and ".join(word for part, word in words.items() if part in vary)
+    fixed = ", ".join(f"same {word}" for part, word in words.items() if part not in vary)
+    return f"{text} ({fixed})" if fixed else text
