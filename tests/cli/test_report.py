@@ -14,7 +14,6 @@ from undrift.cli import main
 from undrift.records.folder import Folder
 from undrift.report.comparison import compare, read
 from undrift.report.html import about, facts, page
-from undrift.report.settings import setting
 
 IMAGES = """\
 name = "net"
@@ -128,14 +127,6 @@ def test_a_run_of_images_records_who_holds_what(place, capsys):
     assert sum(map(sum, held["counts"])) == 60
     assert main(["report", "net"]) == 0
     assert "4 clients, 10 classes, 60 samples" in folder.file("report.html").read_text()
-    (document,) = [folder.document()]
-    found = setting(document["method"][0], document)
-    assert (found.kept, found.steps, found.clients) == (1, 1, 3)  # MOON keeps the last model
-    for changed in ({"sampling": "bernoulli"}, {"dropout": 0.1}):  # cohorts differ
-        cohort = document["cohort"] | changed
-        assert setting(document["method"][0], document | {"cohort": cohort}).clients is None
-    last = folder.rows()[-1]
-    assert last["gradients"] == last["iterations"] * found.clients
 
 
 def test_a_run_that_only_a_program_can_repeat_has_no_command(place):

@@ -19,7 +19,7 @@ from undrift.core.optimisers import Optimiser, registry
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
 from undrift.models import flatten, unflatten
-from undrift.report.settings import setting
+from undrift.report.tables import setting
 from undrift.runs.prepare import lay_out
 from undrift.spec.reader import parse
 

@@ -11,14 +11,12 @@ from tests.report.recorded import HOSTILE, RATE, ROUNDS, SEEDS, record
 from undrift.cli import main
 from undrift.records.differences import EQUAL, against, interval
 from undrift.records.folder import Folder
-from undrift.records.outcome import Outcome
+from undrift.records.rows import Outcome
 from undrift.report.clients import spreads
 from undrift.report.comparison import compare, read
-from undrift.report.differences import Differences, differences
 from undrift.report.html import page
-from undrift.report.settings import settings
 from undrift.report.summary import summarise
-from undrift.report.tables import parameters
+from undrift.report.tables import Differences, differences, parameters, setting
 
 T = {1: 12.706204736432095, 2: 4.302652729696142}
 """The 97.5 % quantile of Student's t distribution, by degrees of freedom, from a table."""
@@ -230,7 +228,10 @@ def test_settings_of_the_whole_run_are_shown_as_a_spec_would():
     ]}  # fmt: skip
     ended = [Outcome(label, "FedAvg", 0, "done", {"lr": 0.1}) for label in "AB"]
     rows = [{"label": label, "seed": 0, "round": 0, "loss": 1.0} for label in "AB"]
-    sheet = parameters(summarise(rows, outcomes=ended), settings(document))
+    sheet = parameters(
+        summarise(rows, outcomes=ended),
+        {t["label"]: setting(t, document) for t in document["method"]},
+    )
     assert [cell.text for cell in cells(sheet, "settings")] == [
         "schedule = cosine (warmup = 0, last = 0.01)",
         "schedule = constant",

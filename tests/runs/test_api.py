@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -117,22 +116,6 @@ def test_a_picture_has_a_colour_and_an_entry_per_method_and_whole_rounds():
     assert {line.get_alpha() for line in ax.lines} == {1 / 3**0.5}
     assert all(tick == int(tick) for tick in ax.get_xticks())
     plt.close("all")
-
-
-@pytest.mark.parametrize("name", ["pandas", "polars"])
-def test_frames(monkeypatch, name):
-    """Of pandas or polars, whichever there is; the columns are those of all rows."""
-    from undrift.records import history
-
-    run = ud.run(METHODS[0], quadratic(), rounds=2)
-    fake = types.SimpleNamespace(DataFrame=lambda table: (name, table))
-    monkeypatch.setattr(history, "find_spec", lambda wanted: wanted == name or None)
-    monkeypatch.setattr(history, "import_module", lambda wanted: fake)
-    found, table = run.history.frame()
-    assert found == name and table["round"] == [0, 1, 2] and table["drift"][0] is None
-    monkeypatch.setattr(history, "find_spec", lambda wanted: None)
-    with pytest.raises(ImportError, match="pandas or polars"):
-        run.history.frame()
 
 
 def test_a_saved_run_of_a_named_problem_is_that_of_the_command_line(tmp_path):
@@ -256,7 +239,7 @@ def test_a_spec_from_a_file_or_a_dictionary(tmp_path, save):
         ud.run_spec(SPEC | {"rounds": 0})
     with pytest.raises(ud.BadParameters) as refused:
         ud.run_spec(SPEC, jobs=2)
-    assert set(refused.value.problems) == {"save"}
+    assert set(refused.value.problems) == {"jobs"}
 
 
 def test_a_spec_is_resumed_from_its_folder():

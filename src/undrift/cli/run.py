@@ -19,7 +19,7 @@ from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
 from undrift.engines.options import registry as engines
 from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
-from undrift.records.outcome import ENDS
+from undrift.records.rows import ENDS
 from undrift.report.clients import by_client, left_out
 from undrift.report.comparison import compare, read
 from undrift.report.numbers import count

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
 from undrift.core.stopping import of_some
-from undrift.records.outcome import ENDED, Outcome, at_end
-from undrift.records.rows import Row, key_of
+from undrift.records.rows import ENDED, Outcome, Row, at_end, key_of
 
 LEVEL = 0.95
 SINGLE, EQUAL = "one seed", "all are equal"

@@ -10,14 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 from undrift._files import LOCK, hold, read_json, release
 from undrift.core.problem import Samples
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
-from undrift.records.outcome import Outcome
-from undrift.records.recipe import PYTHON, Recipe, changes
-from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Row, columns
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
 from undrift.spec.document import parsed, read
 from undrift.spec.errors import BadSpec
 from undrift.spec.schema import Table, Values, normal
@@ -66,11 +64,32 @@ SPECS = "specs"
 """The key of environment.json with the identities of the recipes that made the run: the first, and
 those that asked for more rounds.
 """
+PYTHON = "python"
+"""The key of [problem] with the class of a problem that only its author's program can build."""
 MORE_ROUNDS = (
     "A run has no fewer rounds than it had, and more only where the states that it ended with were "
     "kept: those above 64 MB were not. "
 )
 """What is said of a folder that holds the same run with other rounds."""
+
+
+class Recipe(Protocol):
+    """What a run folder is made from: a spec, or a call of ``undrift.run``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sources(self) -> Mapping[str, bytes]:
+        """Python files that belong to it."""
+
+    @property
+    def identity(self) -> str:
+        """A fingerprint of everything that decides the numbers."""
+
+    def document(self) -> Values:
+        """Everything it says, as TOML holds it."""
+
+    def toml(self) -> str: ...
 
 
 class Busy(BadFolder):
@@ -355,6 +374,27 @@ class Folder(Journal):
         _remove([self.file(ENDED), *old])
         with suppress(OSError):
             self.file(CHECKPOINTS).rmdir()
+
+
+def changes(before: Table, now: Table) -> dict[str, str]:
+    """What ``now`` changes of ``before``: dotted key -> in words."""
+    old, new = _flat(normal(before)), _flat(normal(now))
+    keys = [k for k in dict.fromkeys([*old, *new]) if old.get(k) != new.get(k) and k != "name"]
+    return {k: f"{k} was {old.get(k, 'not set')} and is {new.get(k, 'not set')}" for k in keys}
+
+
+def _flat(table: Table, before: str = "") -> dict[str, object]:
+    """Dotted key -> value, methods by their labels."""
+    found: dict[str, object] = {}
+    for key, value in table.items():
+        inner = value
+        if key == "method" and isinstance(value, list):
+            inner = {str(entry.get("label", k)): entry for k, entry in enumerate(value)}
+        if isinstance(inner, Mapping):
+            found |= _flat(inner, f"{before}{key}.")
+        else:
+            found[f"{before}{key}"] = value
+    return found
 
 
 def checkpoint(k: int, seed: int) -> str:

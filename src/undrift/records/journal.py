@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 from undrift._files import naming, read_plain, sync, write_whole
 from undrift.core.faults import Rejection
-from undrift.records.outcome import ENDS, Outcome
 from undrift.records.rows import (
     CLIENTS,
+    ENDS,
     LEFT_OUT,
     METRICS,
     NEEDED,
     Key,
+    Outcome,
     Row,
     key_of,
     keyed,

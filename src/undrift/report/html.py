@@ -12,13 +12,12 @@ from undrift.core.stopping import of_some
 from undrift.plots.columns import LOGARITHMIC, MEASURED_ON, SHARES, WORDS
 from undrift.records.differences import curves
 from undrift.records.folder import Folder, Row
-from undrift.records.outcome import UNCHANGED
+from undrift.records.rows import UNCHANGED
 from undrift.report import tables
 from undrift.report.clients import Partition, heat_map, left_out, spreads
 from undrift.report.comparison import Comparison, RunOnDisk
 from undrift.report.figures import biased
 from undrift.report.numbers import count, finite
-from undrift.report.settings import Document, methods
 from undrift.report.summary import SPENT, with_bytes
 from undrift.spec.schema import varied
 
@@ -79,7 +78,6 @@ def page(runs: Comparison, baseline: str | None = None) -> str:
         baseline=chosen,
         clients=spreads(found, samples),
         parameters=tables.parameters(found, runs.settings),
-        costs=tables.bill(found, runs.settings),
         left_out=left_out([row for run in runs.runs for row in run.left_out], runs.rows),
         troubles=[(s.label, s.note) for s in found if s.note and tables.kind(s.statuses) == "bad"],
         several=any(summary.seeds > 1 for summary in found),
@@ -121,7 +119,7 @@ def facts(run: RunOnDisk) -> list[str]:
         text = UNCHANGED
     elif len(seeds) > 1:
         text += f" that vary {varied(document)}"
-    found += [count(len(methods(document)), "method"), text]
+    found += [count(len(tables.methods(document)), "method"), text]
     if "rounds" in document:
         found.append(count(document["rounds"], "round"))
     if (rule := document.get("aggregation", {}).get("name", "mean")) != "mean":
@@ -129,7 +127,7 @@ def facts(run: RunOnDisk) -> list[str]:
     return [*found, f"undrift {run.folder.environment.get('undrift', '')}"]
 
 
-def partition(folder: Folder, document: Document) -> Partition | None:
+def partition(folder: Folder, document: tables.Document) -> Partition | None:
     """Who holds what, and of which seed that is where every seed has its own split."""
     if (found := folder.partition) is None:
         return None

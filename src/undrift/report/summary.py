@@ -12,7 +12,7 @@ from undrift.core.stopping import EVERYBODY, MEASURED, of_some, on_some
 from undrift.plots.columns import metric
 from undrift.records.differences import RELATIVE, Curve, curves, hit
 from undrift.records.folder import Row
-from undrift.records.outcome import Outcome, at_end, in_words
+from undrift.records.rows import Outcome, at_end, in_words
 from undrift.report.numbers import NONE, Show, Spread, count, percent, plain, small, spell, spread
 
 SPENT = {

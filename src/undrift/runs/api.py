@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -133,7 +134,7 @@ def run(
     call = settle(method, problem, {"rounds": rounds, **given}, settings)
     heard = call.observers.events
     found = run_experiment(experiment_of(call), call.save, _emit(heard.function if heard else None))
-    one = isinstance(method, Method) and isinstance(call.settings["seed"], int)
+    one = isinstance(method, Method) and isinstance(call.settings.seed, int)
     return next(iter(found.values())) if one else found
 
 
@@ -153,11 +154,12 @@ def prepare(
     """The engine of a :func:`run`, before its first round; takes the same settings."""
     given = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
     call = settle(method, problem, {"rounds": rounds, "every": 1, **given}, settings)
-    if isinstance(call.settings["seed"], list):
+    if not isinstance(call.settings.seed, int):
         raise BadParameters("prepare", {"seed": "an engine has one seed: give a number"})
     if given["schedule"] is not None:
-        call.settings["schedule"] = Schedule.read(given["schedule"])  # of any number of rounds
-    return experiment_of(call).tasks[0].engine(call.settings["seed"])
+        schedule = Schedule.read(given["schedule"])  # of any number of rounds
+        call = call._replace(settings=dataclasses.replace(call.settings, schedule=schedule))
+    return experiment_of(call).tasks[0].engine(call.settings.seed)
 
 
 def run_spec(

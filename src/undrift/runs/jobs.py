@@ -31,8 +31,7 @@ import torch
 
 from undrift.records.folder import Folder, checkpoint
 from undrift.records.journal import Journal
-from undrift.records.outcome import Outcome
-from undrift.records.rows import Key
+from undrift.records.rows import Key, Outcome
 from undrift.runs.environment import deterministic
 from undrift.runs.events import Began, Emit, Ended, Event, Measured, Notice
 from undrift.runs.experiment import Experiment, MethodResult, make

@@ -23,8 +23,7 @@ from undrift.records import models
 from undrift.records.folder import METRIC_SAMPLES, MORE_ROUNDS, SPECS, BadFolder, Folder, Row, made
 from undrift.records.journal import Journal, RunRecord
 from undrift.records.models import Best
-from undrift.records.outcome import Outcome
-from undrift.records.rows import Key, key_of
+from undrift.records.rows import Key, Outcome, key_of
 from undrift.runs.calls import Save
 from undrift.runs.environment import environment
 from undrift.runs.events import Emit, Ended, Event, Finishing, LeftOut, Measured, Notice, ignore
@@ -43,20 +42,11 @@ def run_experiment(
     jobs: int = 1,
 ) -> Runs:
     """Run an experiment, in a folder if it is to be saved, and gather its runs."""
-    wrong = {}
-    if not fits(jobs, Count):
-        wrong["jobs"] = not_allowed("jobs", jobs, describe(Count))
-    elif jobs != 1 and save is None:
-        wrong["save"] = "several jobs need a folder: give save"
-    elif jobs != 1 and not isinstance(experiment.recipe, Spec):
-        text = "only the runs of a spec can be shared among processes: leave out jobs"
-        wrong["jobs"] = text
-    if wrong:
-        raise BadParameters("run", wrong)
     ranks = shared(experiment)
-    if jobs != 1 and ranks is not None:
-        wrong["jobs"] = "the engine distributed shares each run among its processes: leave out jobs"
-        raise BadParameters("run", wrong)
+    spread = save is not None and isinstance(experiment.recipe, Spec) and ranks is None
+    if not fits(jobs, Count) or (jobs != 1 and not spread):
+        allowed = f"{describe(Count)}; above 1 for a spec that is saved, not on several ranks"
+        raise BadParameters("run", {"jobs": not_allowed("jobs", jobs, allowed)})
     if save is None:
         return _in_memory(experiment, emit)
     folder = Folder(Path(save.folder))
@@ -77,7 +67,9 @@ def run_experiment(
         if ranks is not None:
             check_same(experiment, ranks)
             ranks.tell(None)
-        return _told(_recorded(experiment, folder), folder, ranks)
+        record = folder.record()
+        results = [*map(MethodResult, record.outcomes)]
+        return _told(_collect(experiment, results, record, folder), folder, ranks)
     made(folder.path)
     results = run_in_folder(
         experiment,
@@ -141,12 +133,6 @@ def _in_memory(experiment: Experiment, emit: Emit) -> Runs:
     return _collect(experiment, list(experiment.run(emit=hear)), record)
 
 
-def _recorded(experiment: Experiment, folder: Folder) -> Runs:
-    """The runs of a folder that is finished."""
-    record = folder.record()
-    return _collect(experiment, [*map(MethodResult, record.outcomes)], record, folder)
-
-
 def _collect(
     experiment: Experiment,
     results: Sequence[MethodResult],
@@ -180,16 +166,15 @@ def _collect(
             note=outcome.note,
             model=model,
             suggested=outcome.suggested,
-            left_out=[rejection_of(row) for row in left_out.get(key, ())],
+            left_out=[
+                Rejection(*(row[name] for name in Rejection._fields))
+                for row in left_out.get(key, ())
+            ],
             client_rows=of_clients.get(key, []),
             best=chosen,
             same_as=outcome.same_as,
         )
     return Runs(found, folder.path if folder else None)
-
-
-def rejection_of(row: Row) -> Rejection:
-    return Rejection(*(row[name] for name in Rejection._fields))
 
 
 def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:

@@ -109,6 +109,21 @@ class Settings(RunOptions):
     stop: EarlyStopping | None = None
     best: Goal | None = None
 
+    @property
+    def seeds(self) -> list[int]:
+        """One run of every method with each."""
+        return [self.seed] if isinstance(self.seed, int) else self.seed
+
+    def top(self) -> Values:
+        """The settings as the top of a document has them."""
+        found: Values = {name: getattr(self, name) for name in SETTINGS}
+        found |= {"seed": self.seeds, "training": changed(self.training) or None}
+        if self.epochs is not None:
+            del found["steps"]
+        options = changed(self.engine)
+        found["engine"] = {"name": self.engine.name, **options} if options else self.engine.name
+        return found
+
 
 PER_METHOD = ("rounds", "steps", "epochs", "schedule", "training", "objective")
 """Settings that a [[method]] may have for itself; at the top they are for all methods."""
@@ -147,11 +162,6 @@ class Spec(Settings):
     """The users' files, by their place relative to the spec, in its order."""
     origin: Origin = dataclasses.field(compare=False, repr=False)
 
-    @property
-    def seeds(self) -> list[int]:
-        """One run of every method with each."""
-        return [self.seed] if isinstance(self.seed, int) else self.seed
-
     def setting(self, entry: Entry) -> Values:
         """How ``entry`` is run: arguments of ``undrift.runs.api.prepare``."""
         here = {name: getattr(self, name) for name in ("engine", "dtype", "device")}
@@ -176,17 +186,11 @@ class Spec(Settings):
 
     def document(self) -> Values:
         """The spec with every default written out, as TOML holds it."""
-        top = {name: getattr(self, name) for name in SETTINGS}
-        top |= {"seed": self.seeds, "training": changed(self.training) or None}
-        if self.epochs is not None:
-            del top["steps"]
-        options = changed(self.engine)
-        top["engine"] = {"name": self.engine.name, **options} if options else self.engine.name
         file = {} if self.problem_file is None else {"file": self.problem_file}
         problem = {"name": self.problem_name, **file, **values(self.problem)}
         own = {name: call.table() for name, call in self.calls.items()}
         methods = [self._table(entry) for entry in self.entries]
-        return as_toml(top | {"problem": problem, **own, "method": methods})
+        return as_toml(self.top() | {"problem": problem, **own, "method": methods})
 
     def toml(self) -> str:
         """The document as a file."""
