@@ -6,16 +6,15 @@ import math
 
 import numpy as np
 import pytest
-from tests.report.recorded import HOSTILE, RATE, ROUNDS, SEEDS, record
+from tests.report.recorded import HOSTILE, RATE, ROUNDS, SEEDS, against, record, summarise
 
 from undrift.cli import main
-from undrift.records.differences import EQUAL, against, interval
+from undrift.records.differences import EQUAL, interval
 from undrift.records.folder import Folder
 from undrift.records.rows import Outcome
 from undrift.report.clients import spreads
 from undrift.report.comparison import compare, read
 from undrift.report.html import page
-from undrift.report.summary import summarise
 from undrift.report.tables import Differences, differences, parameters, setting
 
 T = {1: 12.706204736432095, 2: 4.302652729696142}

@@ -4,12 +4,11 @@ import dataclasses
 import math
 
 import pytest
-from tests.report.recorded import ROUNDS, TARGET, record
+from tests.report.recorded import ROUNDS, TARGET, against, record, summarise
 
-from undrift.records.differences import against
 from undrift.report import tables
 from undrift.report.numbers import Spread
-from undrift.report.summary import Summary, summarise
+from undrift.report.summary import Summary
 
 PLANNED = {"FedAvg": [0, 1], "SCAFFOLD": [0, 1]}
 

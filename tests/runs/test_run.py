@@ -49,10 +49,7 @@ def test_a_column_that_was_not_recorded(network):
     for columns in (("gap", "round"), ("loss", "gap")):
         with pytest.raises(KeyError) as caught:
             network.plot(*columns)
-        assert all(
-            name in str(caught.value)
-            for name in ("gap", "accuracy", "loss", "vectors_up")
-        )
+        assert all(name in str(caught.value) for name in ("gap", "accuracy", "loss", "vectors_up"))
     assert plt.get_fignums() == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -10,15 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Literal, Protocol, Self
+from typing import Literal, Self
 
 from undrift._files import LOCK, hold, read_json, release
 from undrift.core.problem import Samples
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
-from undrift.spec.document import parsed, read
+from undrift.spec.document import parsed, read, toml
 from undrift.spec.errors import BadSpec
-from undrift.spec.schema import Table, Values, normal
+from undrift.spec.schema import Spec, Table, Values, normal
 
 __all__ = [
     "CHECKPOINTS",
@@ -73,23 +75,31 @@ MORE_ROUNDS = (
 """What is said of a folder that holds the same run with other rounds."""
 
 
-class Recipe(Protocol):
-    """What a run folder is made from: a spec, or a call of ``undrift.run``."""
+@dataclasses.dataclass(frozen=True)
+class Script:
+    """The recipe of a run that was called from Python."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def sources(self) -> Mapping[str, bytes]:
-        """Python files that belong to it."""
+    name: str
+    tables: Values
+    """The document without its name."""
+    sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
     @property
     def identity(self) -> str:
-        """A fingerprint of everything that decides the numbers."""
+        return hashlib.sha256(json.dumps(normal(self.tables), sort_keys=True).encode()).hexdigest()
 
     def document(self) -> Values:
-        """Everything it says, as TOML holds it."""
+        return {"name": self.name, **self.tables}
 
-    def toml(self) -> str: ...
+    def toml(self) -> str:
+        return (
+            "# Called from Python, with a problem, a method or a function that only that program\n"
+            "# has: continue with the same call.\n"
+        ) + toml(self.document())
+
+
+Recipe = Spec | Script
+"""What a run folder is made from: a spec, or a call of ``undrift.run`` that no spec can say."""
 
 
 class Busy(BadFolder):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import undrift.methods  # noqa: F401, fills the registry
@@ -200,21 +200,12 @@ def tiles(
     return found[:4]
 
 
-class Differences(Mapping[str, Against]):
+class Differences(dict[str, Against]):
     """Methods against a baseline, by their labels."""
 
     def __init__(self, baseline: str, metric: str, found: Iterable[Against]):
+        super().__init__({one.label: one for one in found})
         self.baseline, self.metric = baseline, metric
-        self._found = {one.label: one for one in found}
-
-    def __getitem__(self, label: str) -> Against:
-        return self._found[label]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
 
     def table(self) -> str:
         """The differences and their 95 % intervals, as text."""

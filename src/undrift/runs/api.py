@@ -159,7 +159,7 @@ def prepare(
     if given["schedule"] is not None:
         schedule = Schedule.read(given["schedule"])  # of any number of rounds
         call = call._replace(settings=dataclasses.replace(call.settings, schedule=schedule))
-    return experiment_of(call).tasks[0].engine(call.settings.seed)
+    return experiment_of(call).tasks[0].engine(call.settings.seeds[0])
 
 
 def run_spec(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -33,15 +32,14 @@ from undrift.core.schedules import Computed, Listed
 from undrift.core.stopping import USUALLY
 from undrift.engines.engine import first_point, not_methods
 from undrift.problems import named as catalog
-from undrift.records.folder import PYTHON, Folder
+from undrift.records.folder import PYTHON, Folder, Script
 from undrift.runs.callbacks import Observers, name_of
 from undrift.runs.code import code_digest, installed
 from undrift.runs.experiment import Experiment, make, unmeasured
 from undrift.runs.prepare import Setup, Task, build, placed, ready, resolved
 from undrift.runs.tensorboard import missing
 from undrift.runs.trial import TrialRules
-from undrift.spec.document import toml
-from undrift.spec.errors import BadSpec, Origin
+from undrift.spec.errors import Origin
 from undrift.spec.reader import interpret
 from undrift.spec.schema import (
     Entry,
@@ -53,7 +51,6 @@ from undrift.spec.schema import (
     absent,
     as_toml,
     changed,
-    normal,
     readable,
 )
 
@@ -209,17 +206,10 @@ def _name(value: object) -> object:
 
 
 def experiment_of(call: Call) -> Experiment:
-    """The experiment of a call: of a spec where one can say it all, else of what was given."""
+    """The experiment of a call; a folder keeps it as a spec where one can say it all."""
     settings, save, observers = call.settings, call.save, call.observers
     place = settings.dtype, settings.device
     if isinstance(call.problem, str):
-        if save is not None and _speakable(call):
-            try:
-                said = make(_spec(call, call.problem, save))
-            except BadSpec as error:
-                found = {".".join(map(str, c.path)): c.text for c in error.complaints}
-                raise BadParameters("run", found) from None
-            return dataclasses.replace(said, tolerant=False)
         problem = build(catalog.made(call.problem, **call.parameters), None, *place)
     else:
         problem = placed(call.problem, *place)
@@ -239,12 +229,11 @@ def experiment_of(call: Call) -> Experiment:
     experiment = Experiment(nothing, tasks, settings.seeds, rules=rules, alike=alike)
     if save is None:
         return experiment
-    return dataclasses.replace(
-        experiment,
-        recipe=_recipe(run_name(save.folder), call, tasks),
-        data=problem.digest(),
-        code=code_of(tasks, observers),
-    )
+    experiment = dataclasses.replace(experiment, data=problem.digest())
+    if isinstance(call.problem, str) and _speakable(call):
+        return dataclasses.replace(experiment, recipe=_spec(call, call.problem, save))
+    recipe = _recipe(run_name(save.folder), call, tasks)
+    return dataclasses.replace(experiment, recipe=recipe, code=code_of(tasks, observers))
 
 
 def run_name(save: str | Path) -> str:
@@ -291,29 +280,6 @@ def from_dictionary(
 ) -> Experiment:
     """The experiment of a spec whose content is given; complaints name the keys."""
     return make(interpret({"name": name, **plain(source)}, Origin("spec"), overrides))
-
-
-@dataclasses.dataclass(frozen=True)
-class Script:
-    """The recipe of a run that was called from Python."""
-
-    name: str
-    tables: Values
-    """The document without its name."""
-    sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
-
-    @property
-    def identity(self) -> str:
-        return hashlib.sha256(json.dumps(normal(self.tables), sort_keys=True).encode()).hexdigest()
-
-    def document(self) -> Values:
-        return {"name": self.name, **self.tables}
-
-    def toml(self) -> str:
-        return (
-            "# Called from Python, with a problem, a method or a function that only that program\n"
-            "# has: continue with the same call.\n"
-        ) + toml(self.document())
 
 
 def _recipe(name: str, call: Call, tasks: Sequence[Task]) -> Script:

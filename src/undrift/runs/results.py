@@ -145,7 +145,8 @@ class Run:
 
         Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
         """
-        return Runs({(self.label or type(self.method).__name__, self.seed): self}).plot(y, x, ax)
+        alone = dataclasses.replace(self, same_as=None)
+        return Runs({(self.label or type(self.method).__name__, self.seed): alone}).plot(y, x, ax)
 
     def __repr__(self) -> str:
         problem = self.problem
