@@ -36,7 +36,7 @@ from undrift.core import Method, Problem
 from undrift.engines.judge import Diverged
 from undrift.methods import registry
 from undrift.models.net import seeded
-from undrift.plots.style import COLOURS
+from undrift.plots.curves import COLOURS
 from undrift.theory import prescribe
 
 RESULTS = Path(__file__).with_suffix(".json")

@@ -32,9 +32,9 @@ from undrift.engines.batches import Batches
 from undrift.methods import FedACG, FedAvg, FedSpeed, Method, Scaffold
 from undrift.models import build
 from undrift.problems.neural.problem import Neural
-from undrift.records.history import History
 from undrift.records.rows import Row
 from undrift.runs.api import prepare
+from undrift.runs.results import History
 from undrift.runs.trial import Trial
 
 SETTINGS = {

@@ -26,7 +26,7 @@ RUNNING = {
     "Run": "runs.results",
     "Runs": "runs.results",
     "Recorded": "runs.results",
-    "History": "records.history",
+    "History": "runs.results",
     "Best": "records.models",
     "Save": "runs.calls",
     "EarlyStopping": "core.stopping",

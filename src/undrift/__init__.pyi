@@ -69,12 +69,11 @@ from .methods.scaffoldm import ScaffoldM
 from .methods.sonata import SONATA
 from .methods.svrp import SVRP
 from .problems.neural.problem import Neural
-from .records.history import History
 from .records.models import Best
 from .runs.api import load, resume, run, run_spec
 from .runs.callbacks import CallbackFailed, Events, Moment, PerClient
 from .runs.calls import Save
-from .runs.results import Recorded, Run, Runs
+from .runs.results import History, Recorded, Run, Runs
 
 __version__: str
 

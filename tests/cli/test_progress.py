@@ -3,7 +3,7 @@
 import io
 
 from undrift.cli.progress import Bar, Lines, progress
-from undrift.records.outcome import Outcome
+from undrift.records.rows import Outcome
 from undrift.runs.events import Began, Ended, Measured
 
 DONE = Ended(Outcome("A", "FedAvg", 0, "done", {}))

@@ -296,17 +296,6 @@ def test_finished_and_missing_runs(many, capsys):
         assert end.value.code == 2 and words in capsys.readouterr().err
 
 
-def test_another_environment_is_told(many, capsys, stopping):
-    path, _ = many
-    stopping(5)
-    main(["run", "spec.toml"])
-    text = (path / "environment.json").read_text()
-    (path / "environment.json").write_text(text.replace('"torch": "', '"torch": "0.'))
-    capsys.readouterr()
-    main(["resume", "mine"])
-    assert "torch was 0." in capsys.readouterr().err
-
-
 def test_two_processes_do_not_share_a_folder(many, capsys, stopping):
     path, _ = many
     stopping(5)

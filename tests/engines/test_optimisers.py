@@ -19,7 +19,7 @@ from undrift.core.optimisers import Optimiser, registry
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
 from undrift.models import flatten, unflatten
-from undrift.report.settings import setting
+from undrift.report.tables import setting
 from undrift.runs.prepare import lay_out
 from undrift.spec.reader import parse
 
@@ -442,7 +442,7 @@ def test_a_saved_run_is_continued_with_it(tmp_path):
             **given,
             callbacks=watching(stop),
         )
-    (found,) = ud.resume(tmp_path / "r", method, problem_of(FED)).values()
+    found = ud.run(method, problem_of(FED), save=tmp_path / "r", **given)
     assert torch.equal(found.x, whole.x)
     named = ud.run(method, "quadratic", save=tmp_path / "n", **given)
     assert ud.load(tmp_path / "n").spec["training"]["optimiser"] == {

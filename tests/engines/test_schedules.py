@@ -208,7 +208,7 @@ def test_a_run_of_ones_own_problem_is_continued_with_its_schedule(tmp_path):
             **given,
             callbacks=watching(stop),
         )
-    (found,) = ud.resume(tmp_path / "r", method, problem).values()
+    found = ud.run(method, problem, rounds=8, save=tmp_path / "r", **given)
     assert torch.equal(found.x, whole.x)
 
 

@@ -120,7 +120,7 @@ def run(session, chosen, folder=None, told=None):
 
 def near(chosen):
     again = {k: v for k, v in chosen.document().items() if k != "engine"}
-    from undrift.spec import writer
+    from undrift.spec import document as writer
 
     (result,) = make(read(writer.toml(again), "mine.toml")).run()
     return result

@@ -3,23 +3,30 @@
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from undrift.plots.columns import axis
-from undrift.plots.curves import curve, grid, image
-from undrift.plots.style import COLOURS, GREY, finish, fit_titles, legend, line_styles
+from undrift.plots.curves import (
+    COLOURS,
+    GREY,
+    draw,
+    entries,
+    finish,
+    fit_titles,
+    grid,
+    image,
+    legend,
+    line_styles,
+)
 
 
-def test_one_curve_of_a_history():
-    ax = curve(
-        {"round": np.arange(4), "accuracy": np.array([0.0, 0.5, 1.0, 1.0])}, "accuracy", smooth=2
-    )
-    assert (
-        list(ax.lines[0].get_ydata()) == [0, 25, 75, 100]
-        and "mean of the last 2 rows" in ax.get_ylabel()
-    )
+def test_a_curve_is_the_mean_of_the_last_rows():
+    ax = Figure().subplots()
+    rows = [{"round": k, "accuracy": share} for k, share in enumerate((0.0, 0.5, 1.0, 1.0))]
+    draw(ax, {"A": {0: rows}}, "round", "accuracy", line_styles("A"), smooth=2)
+    assert list(ax.lines[0].get_ydata()) == [0, 25, 75, 100]
+    assert "mean of the last 2 rows" in axis("accuracy", 2)
 
 
 @pytest.mark.parametrize(
@@ -30,28 +37,25 @@ def test_one_curve_of_a_history():
         (None, "f(x)", "accuracy, %"),
     ],
 )
-def test_a_curve_says_what_was_measured_on_what(samples, loss, accuracy):
-    history = {"round": np.arange(2), "loss": np.ones(2), "accuracy": np.ones(2)}
-    assert curve(history, "loss", samples=samples).get_ylabel() == loss
-    assert curve(history, "accuracy", samples=samples).get_ylabel() == accuracy
+def test_an_axis_says_what_was_measured_on_what(samples, loss, accuracy):
+    assert axis("loss", samples=samples) == loss
+    assert axis("accuracy", samples=samples) == accuracy
     assert axis("top5", samples=samples) == f"top-5 {accuracy}"
 
 
 def test_points_of_some_clients_only_are_open_and_the_legend_says_so():
-    accuracy = np.array([0.0, 0.5, 1.0, 1.0])
-    history = {"round": np.arange(4), "accuracy": accuracy, "loss": accuracy}
-    assert len(curve(history, "loss", label="A").lines) == 1
-    history |= {"measured_clients": np.array([np.nan, 2, np.nan, np.nan])}
-    ax = curve(history, "loss", label="A")
-    ax = curve(history, "accuracy", label="B", ax=ax, smooth=2)
+    ax, styles = Figure().subplots(), line_styles("AB")
+    rows = [{"round": k, "accuracy": v, "loss": v} for k, v in enumerate((0.0, 0.5, 1.0, 1.0))]
+    draw(ax, {"A": {0: rows}}, "round", "loss", styles)
+    assert len(ax.lines) == 1
+    rows[1]["measured_clients"] = 2
+    draw(ax, {"A": {0: rows}}, "round", "loss", styles)
+    draw(ax, {"B": {0: rows}}, "round", "accuracy", styles, smooth=2)
     first, second = (line for line in ax.lines if line.get_label() == "_")
     assert first.get_xdata().tolist() == [1] and first.get_ydata().tolist() == [0.5]
     assert second.get_xdata().tolist() == [1, 2] and second.get_ydata().tolist() == [25, 75]
     assert first.get_markerfacecolor() == "white" and first.get_linestyle() == "None"
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert texts == ["A", "B", "measured on some clients only"]
-    unnamed = curve(history, "loss").get_legend().get_texts()
-    assert [text.get_text() for text in unnamed] == ["measured on some clients only"]
+    assert [*entries([ax])] == ["A", "B", "measured on some clients only"]
 
 
 def test_no_two_lines_look_the_same_and_grey_ones_take_no_colour():

@@ -159,7 +159,7 @@ def test_a_run_in_python_has_them_with_and_without_a_folder(tmp_path):
     assert kept.left_out == read.left_out == run.left_out and read.engine is None
     own = ud.run(FedAvg(lr=0.02), least_squares(), save=tmp_path / "b", **setting)
     assert [one.round for one in own.left_out] == [3, 4, 5]
-    again = ud.resume(tmp_path / "b", FedAvg(lr=0.02), least_squares())["FedAvg", 0]
+    again = ud.run(FedAvg(lr=0.02), least_squares(), save=tmp_path / "b", **setting)
     assert again.left_out == own.left_out
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from undrift.plots.columns import metric
+from undrift.records import differences
 from undrift.records.folder import Folder, Outcome
+from undrift.report import summary
 from undrift.report.comparison import Comparison, RunOnDisk
 from undrift.runs.clients import spreads
 from undrift.spec.reader import parse
@@ -39,6 +41,26 @@ HOSTILE = (
     "<img src=x onerror=hacked()>",
     "</script><script>hacked()</script> & <b>bold</b> \x1b[31m{{ 7 * 7 }} $x$ '\"",
 )
+
+
+def summarise(rows, target=None, outcomes=None, planned=None, rounds=None):
+    """Summaries of rows; without outcomes all have ended."""
+    ends = ended(rows) if outcomes is None else outcomes
+    found = {}
+    for label, seed in [(row["label"], row["seed"]) for row in rows] + [one.key for one in ends]:
+        found.setdefault(label, {})[seed] = None
+    return summary.summarise(rows, target, ends, planned or found, rounds)
+
+
+def against(rows, outcomes, column, target, baseline):
+    """Differences of rows; without outcomes all have ended."""
+    ends = ended(rows) if outcomes is None else outcomes
+    return differences.against(rows, ends, column, target, baseline)
+
+
+def ended(rows) -> list[Outcome]:
+    found = {(row["label"], row["seed"]): str(row.get("method", "")) for row in rows}
+    return [Outcome(label, method, seed, "done", {}) for (label, seed), method in found.items()]
 
 
 def row(label: str, method: str, rate: float, seed: int, k: int) -> dict:

@@ -1,27 +1,21 @@
-"""Clients, differences, hyper-parameters and CSV: what reports and ``compare`` say of them."""
+"""Clients, differences and hyper-parameters: what reports and ``compare`` say of them."""
 
-import csv
 import dataclasses
-import io
 import json
 import math
 
 import numpy as np
 import pytest
-from tests.report.recorded import HOSTILE, RATE, ROUNDS, SEEDS, record
+from tests.report.recorded import HOSTILE, RATE, ROUNDS, SEEDS, against, record, summarise
 
 from undrift.cli import main
-from undrift.records.differences import EQUAL, against, interval
+from undrift.records.differences import EQUAL, interval
 from undrift.records.folder import Folder
-from undrift.records.outcome import Outcome
+from undrift.records.rows import Outcome
 from undrift.report.clients import spreads
 from undrift.report.comparison import compare, read
-from undrift.report.csv_files import clients_csv, rows_csv
-from undrift.report.differences import Differences, differences
 from undrift.report.html import page
-from undrift.report.settings import settings
-from undrift.report.summary import summarise
-from undrift.report.tables import parameters
+from undrift.report.tables import Differences, differences, parameters, setting
 
 T = {1: 12.706204736432095, 2: 4.302652729696142}
 """The 97.5 % quantile of Student's t distribution, by degrees of freedom, from a table."""
@@ -233,41 +227,19 @@ def test_settings_of_the_whole_run_are_shown_as_a_spec_would():
     ]}  # fmt: skip
     ended = [Outcome(label, "FedAvg", 0, "done", {"lr": 0.1}) for label in "AB"]
     rows = [{"label": label, "seed": 0, "round": 0, "loss": 1.0} for label in "AB"]
-    sheet = parameters(summarise(rows, outcomes=ended), settings(document))
+    sheet = parameters(
+        summarise(rows, outcomes=ended),
+        {t["label"]: setting(t, document) for t in document["method"]},
+    )
     assert [cell.text for cell in cells(sheet, "settings")] == [
         "schedule = cosine (warmup = 0, last = 0.01)",
         "schedule = constant",
     ]
 
 
-def table(content):
-    return list(csv.DictReader(io.StringIO(content.decode())))
-
-
-def test_the_csv_has_every_number(folder):
-    run = read([folder])[0]
-    found = table(rows_csv(run.rows))
-    assert len(found) == len(run.rows)
-    for row, line in zip(run.rows, found, strict=True):
-        assert {k: v for k, v in line.items() if v} == {
-            k: str(v) for k, v in row.items() if v is not None
-        }
-    ends = table(clients_csv(run.clients))
-    assert len(ends) == 2 * 2 * CLIENTS
-    last = [row for row in run.clients if row["label"] == "FedAvg" and row["seed"] == 1][-1]
-    mine = [line for line in ends if (line["label"], line["seed"]) == ("FedAvg", "1")]
-    assert [float(line["loss"]) for line in mine] == last["loss"]
-    assert [line["local_accuracy"] for line in mine[:2]] == ["", "1.0"]
-
-
-def test_names_command_no_spreadsheet():
-    rows = [{"label": "=HYPERLINK(1)", "seed": 0, "loss": -1.5}]
-    assert table(rows_csv(rows)) == [{"label": "'=HYPERLINK(1)", "seed": "0", "loss": "-1.5"}]
-
-
 def test_the_page_of_a_run_with_clients(folder):
     text = page(*compare(read([folder])))
-    for part in ('id="clients"', 'id="differences"', 'id="parameters"', "known-clients.csv"):
+    for part in ('id="clients"', 'id="differences"', 'id="parameters"'):
         assert part in text
     assert not any(name in text for name in HOSTILE)
 

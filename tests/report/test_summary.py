@@ -4,11 +4,11 @@ import dataclasses
 import math
 
 import pytest
+from tests.report.recorded import against, summarise
 
 from undrift.plots.columns import metric
-from undrift.records.differences import against
 from undrift.records.folder import Outcome
-from undrift.report.summary import COUNTED, aim, partly, summarise
+from undrift.report.summary import COUNTED, aim, partly
 from undrift.report.tables import Tile, results, tiles
 
 

@@ -4,14 +4,11 @@ import dataclasses
 import math
 
 import pytest
-from tests.report.recorded import ROUNDS, TARGET, record
+from tests.report.recorded import ROUNDS, TARGET, against, record, summarise
 
-from undrift.methods import registry
-from undrift.records.differences import against
 from undrift.report import tables
 from undrift.report.numbers import Spread
-from undrift.report.summary import Summary, summarise
-from undrift.report.tables import MethodSetting
+from undrift.report.summary import Summary
 
 PLANNED = {"FedAvg": [0, 1], "SCAFFOLD": [0, 1]}
 
@@ -101,31 +98,6 @@ def test_percent_and_what_is_to_be_said_of_the_data(folder):
     rows = [{k: v for k, v in row.items() if k != "gap"} for row in folder.rows()]
     table = tables.results(summarise(rows, None, planned=PLANNED), note="JPEG q80")
     assert column(table, "final accuracy (JPEG q80)")[0] == "50.50 ± 0.71 %"
-
-
-def test_declared_costs_are_those_of_the_method():
-    scaffold = tables.declared(registry["Scaffold"], {"lr": 0.1}, 2)
-    assert dataclasses.astuple(scaffold) == (2, 2, 1, 2, 1)
-    syncs = [tables.declared(registry["FedRecu"], {"lr": 0.1}, steps).syncs for steps in (1, 2)]
-    assert syncs == [1, 2]
-    assert tables.declared(registry["FedAvg"], {"of another version": 1}, 2).up == 1
-
-
-def test_the_bill(folder):
-    settings = {
-        "FedAvg": MethodSetting("FedAvg", 3, 4),
-        "SCAFFOLD": MethodSetting("Scaffold", kept=1),
-    }
-    bill = tables.bill(found(folder), settings)
-    first, second = ([cell.text for cell in row] for row in bill.cells)
-    assert first == ["FedAvg", "1", "1", "1", "1", "0", "1", "12", "some", "no"]
-    assert second == ["SCAFFOLD", "2", "2", "1", "2", "2", "-", "12", "some", "yes"]
-
-
-def test_a_method_that_is_not_ours_costs_what_was_counted(folder):
-    fedavg = dataclasses.replace(found(folder)[0], method="Mine")
-    (row,) = tables.bill([fedavg], {}).cells
-    assert [cell.text for cell in row] == ["FedAvg", "2", "2", "1", "-", "-", "-", "12", "-", "-"]
 
 
 def test_the_winners(folder):

@@ -16,10 +16,9 @@ from undrift.problems.named import made
 from undrift.records import models
 from undrift.records.folder import Folder
 from undrift.runs import advice
-from undrift.runs.divergence import Alarm
 from undrift.runs.experiment import perform
 from undrift.runs.prepare import Setup, resolved
-from undrift.runs.trial import Trial
+from undrift.runs.trial import Alarm, Trial
 
 PROBLEMS = {
     "quadratic": ({}, 5.0),

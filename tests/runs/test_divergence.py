@@ -7,8 +7,7 @@ import pytest
 from undrift.engines import Simulate
 from undrift.methods import FedAvg
 from undrift.problems.named import made
-from undrift.runs.divergence import Alarm
-from undrift.runs.trial import Trial
+from undrift.runs.trial import Alarm, Trial
 
 CASES = {
     "quadratic": ({}, 0.9),

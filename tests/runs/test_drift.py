@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
-from tests.report.recorded import comparison
+from tests.report.recorded import comparison, summarise
 
 import undrift as ud
 from undrift.check.federations import quadratic
@@ -17,7 +17,7 @@ from undrift.engines import Simulate, Wire
 from undrift.records.folder import Folder
 from undrift.report.html import _charts
 from undrift.report.numbers import Spread
-from undrift.report.summary import Summary, summarise
+from undrift.report.summary import Summary
 from undrift.report.tables import results
 
 EVERY = pytest.mark.parametrize("engine", [Simulate, Wire])

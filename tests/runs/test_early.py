@@ -340,8 +340,7 @@ def test_wrong_arguments_are_refused_before_anything_is_kept(given, field):
     assert not Path("runs/mine").exists()
 
 
-def test_a_run_of_ones_own_network_goes_on_by_resume_too():
-    """With its early stopping, which its folder knows, and its callbacks, which it does not."""
+def test_a_run_of_ones_own_network_goes_on_with_its_observers():
     x = torch.linspace(-1, 1, 40).unsqueeze(1)
     parts = ud.data.by_label(x.flatten(), clients=4)
     torch.manual_seed(0)
@@ -355,15 +354,11 @@ def test_a_run_of_ones_own_network_goes_on_by_resume_too():
     kept = {"save": ud.Save("runs/own", checkpoint=0), **setting}
     with pytest.raises(ud.CallbackFailed):
         ud.run(FEDAVG, problem, callbacks=[stop, broken(whole.history.last["round"] - 2)], **kept)
-    with pytest.raises(BadFolder, match=r"Give .* callbacks of the call that began it") as refused:
-        ud.resume("runs/own", FEDAVG, problem)
-    assert "overwrite" not in str(refused.value)  # which it does not take
+    with pytest.raises(BadFolder, match="callbacks"):
+        ud.run(FEDAVG, problem, callbacks=stop, **kept)
     with pytest.raises(BadFolder, match="stop"):
-        other = EarlyStopping(patience=7)
-        ud.resume("runs/own", FEDAVG, problem, callbacks=[other, broken(-1)])
-    runs = ud.resume("runs/own", FEDAVG, problem, callbacks=[broken(-1), stop])
-    assert ud.resume("runs/own", FEDAVG, problem, callbacks=broken(-1)).keys() == runs.keys()
-    run = runs["FedAvg", 0]
+        ud.run(FEDAVG, problem, callbacks=[EarlyStopping(patience=7), broken(-1)], **kept)
+    run = ud.run(FEDAVG, problem, callbacks=[broken(-1), stop], **kept)
     assert (run.status, run.note) == (whole.status, whole.note)
     assert bare(run) == bare(whole) and torch.equal(run.x, whole.x)
     assert torch.equal(run.best.x, whole.best.x) and run.best.round == whole.best.round

@@ -5,7 +5,7 @@ import torch
 
 from undrift.core.cohort import Sampling
 from undrift.problems import build
-from undrift.runs.threads import threads
+from undrift.runs.prepare import threads
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ def test_no_more_threads_than_cores_and_one_for_little(monkeypatch, given, cores
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if given is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", given)
-    monkeypatch.setattr("undrift.runs.threads.cores", lambda: cores)
+    monkeypatch.setattr("undrift.runs.prepare.cores", lambda: cores)
     problem = build("softmax-synthetic", clients=50, samples=samples, sizes="equal")
     before = torch.get_num_threads()
     torch.set_num_threads(4)

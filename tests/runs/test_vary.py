@@ -17,7 +17,7 @@ from undrift.runs import experiment
 from undrift.runs.trial import Trial
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import parse
-from undrift.spec.vary import varied
+from undrift.spec.schema import varied
 
 NET = """\
 name = "net"

@@ -7,7 +7,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from undrift.spec.lines import line_of, locate
+from undrift.spec.errors import line_of, locate
 
 TEXT = """\
 # a comment with [brackets] and key = 1

@@ -5,8 +5,7 @@ from tests.spec.texts import CONVEX, GOOD, IMAGES, complaints, refused
 
 from undrift.objectives import CrossEntropy, FedLC
 from undrift.spec.errors import Origin
-from undrift.spec.overrides import override
-from undrift.spec.reader import parse
+from undrift.spec.reader import override, parse
 
 
 def test_overrides():

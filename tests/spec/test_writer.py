@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.spec.texts import GOOD, IMAGES
 
-from undrift.spec import writer
+from undrift.spec import document as writer
 from undrift.spec.reader import parse
 
 

@@ -10,7 +10,7 @@ reveal_type(run)  # undrift.runs.results.Run
 runs = ud.run([ud.Scaffold(lr=0.1)], "quadratic", rounds=3, seed=[0, 1])
 reveal_type(runs)  # undrift.runs.results.Runs
 reveal_type(ud.run(ud.Scaffold(lr=0.1), "quadratic", rounds=3, seed=[0]))  # results.Runs
-reveal_type(run.history)  # undrift.records.history.History
+reveal_type(run.history)  # undrift.runs.results.History
 reveal_type(run.history["gap"])  # ndarray
 reveal_type(run.x)  # torch._tensor.Tensor
 

@@ -20,7 +20,7 @@ from undrift.models.layout import flatten
 from undrift.problems import Neural
 from undrift.problems.softmax import Softmax
 from undrift.runs.api import prepare
-from undrift.runs.threads import threads
+from undrift.runs.prepare import threads
 
 
 def engine(workload: Workload, dtype: str = "float32") -> Engine:

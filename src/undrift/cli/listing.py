@@ -15,7 +15,7 @@ from undrift.core.method import Method, registry
 from undrift.core.params import Record, describe, fields, hints, meanings, required
 from undrift.objectives.base import registry as losses
 from undrift.report.table import Table, prose
-from undrift.spec.writer import inline
+from undrift.spec.document import inline
 from undrift.theory import has_rule
 
 METHODS = """\

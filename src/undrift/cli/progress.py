@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from undrift.cli.output import say
 from undrift.core.stopping import on_some
-from undrift.records.outcome import Outcome, in_words
+from undrift.records.rows import Outcome, in_words
 from undrift.report.numbers import percent, small, whole
 from undrift.report.table import clean
 from undrift.runs.events import Began, Ended, Event, Measured

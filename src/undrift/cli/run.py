@@ -18,7 +18,7 @@ from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
 from undrift.engines.options import registry as engines
 from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
-from undrift.records.outcome import ENDS
+from undrift.records.rows import ENDS
 from undrift.report.clients import by_client, left_out
 from undrift.report.comparison import compare, read
 from undrift.report.numbers import count
@@ -273,8 +273,8 @@ def draw(folder: Folder, title: str) -> None:
 
 def report(folder: Folder, as_json: bool) -> int:
     """Print the table of a finished run; the exit code."""
-    record = folder.record()
     (found,) = compare(read([folder]))
+    (run,) = found.runs
     if as_json:
         document = {
             "name": folder.name,
@@ -283,8 +283,8 @@ def report(folder: Folder, as_json: bool) -> int:
             "note": found.note,
             "varied": found.varied[0],
             "methods": [s.document() for s in found.summaries],
-            "runs": [outcome.record() for outcome in record.outcomes],
-            "left_out": [one.document() for one in by_client(record.left_out)],
+            "runs": [outcome.record() for outcome in run.outcomes],
+            "left_out": [one.document() for one in by_client(run.left_out)],
         }
         result_json(document)
     else:
@@ -292,6 +292,6 @@ def report(folder: Folder, as_json: bool) -> int:
         for summary in found.summaries:
             if summary.note:
                 result(f"\n{summary.label} {summary.note}")
-        if absent := left_out(record.left_out, record.rows):
+        if absent := left_out(run.left_out, run.rows):
             result(f"\n{absent.text()}")
-    return FAILED if all(ENDS[o.status].kind == "bad" for o in record.outcomes) else OK
+    return FAILED if all(ENDS[o.status].kind == "bad" for o in run.outcomes) else OK

@@ -1,21 +1,23 @@
-"""Columns of numbers as curves, and figures as files."""
+"""Columns of numbers as curves, all in one style, and figures as files."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from undrift._files import write_whole
-from undrift.core.problem import Samples
-from undrift.core.stopping import MEASURED
-from undrift.plots.columns import LOGARITHMIC, SHARES, axis
-from undrift.plots.style import GREY, SOME, Style, entries, finish
+from undrift.core.stopping import of_some
+from undrift.plots.columns import LOGARITHMIC, SHARES
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -23,46 +25,58 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#7F3C8D",
+    "#8C6D31",
+    "#000000",
+)
+"""Distinct to colour-blind readers too (Okabe and Ito, with three more)."""
+MARKS = "osD^vPX<>"
+DASHES = ("-", "--", ":")
+"""Lines after the ninth have a colour again, with another dash."""
+BESIDE = 0.75
+"""Inches that the labels of a vertical axis take up."""
+GREY = "#888888"
+GREY_DASHES = ((0, (4, 1.5)), (0, (1, 1)), (0, (6, 1, 1, 1)))
+PALE = "#eeeeee"
+SOME = "measured on some clients only"
+"""What a legend says of open circles."""
+
+Style = dict[str, Any]
+"""Keyword arguments of a matplotlib artist."""
 DATES = {"pdf": "CreationDate", "svg": "Date"}
 """What would make two files of one figure differ."""
 
 
-def curve(
-    history: Mapping[str, Floats],
+def draw(
+    ax: Axes,
+    runs: Mapping[str, Mapping[int, Sequence[Mapping[str, Any]]]],
+    x: str,
     y: str,
-    x: str = "round",
-    label: str | None = None,
-    ax: Axes | None = None,
+    styles: Mapping[str, Style],
     smooth: int = 1,
-    samples: Samples | None = None,
-    style: Style | None = None,
-) -> Axes:
-    """Draw column ``y`` against column ``x``, on a logarithmic axis if it shrinks to zero.
-
-    An accuracy is drawn as the mean of the last ``smooth`` rows. ``samples`` are those that loss
-    and accuracy were measured on, where that is known.
+) -> None:
+    """Column ``y`` against column ``x``: one line per label and seed, paler the more seeds share a
+    label; on a logarithmic axis if it shrinks to zero.
     """
-    from matplotlib.ticker import MaxNLocator
-
-    across, up = history[x], drawn(history[y], y, smooth)
-    measured = drawn(history.get(MEASURED, ()), MEASURED)
-    some = partial(np.isfinite(measured), y, smooth)
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-    (line,) = ax.plot(across, up, label=label, **(style or {}))
-    mark(ax, line, some)
-    ticks = ax.xaxis.get_major_locator()
-    if x == "round" and isinstance(ticks, MaxNLocator):
-        ticks.set_params(integer=True)
+    for label, seeds in runs.items():
+        name = plain(label)
+        for rows in seeds.values():
+            values = drawn([row.get(y) for row in rows], y, smooth)
+            if np.isfinite(values).any():  # marks have no place on an empty line
+                shade = 1 / len(seeds) ** 0.5
+                across = [row[x] for row in rows]
+                (line,) = ax.plot(across, values, label=name, alpha=shade, **styles[label])
+                mark(ax, line, partial(map(of_some, rows), y, smooth))
+                name = "_"
     if y in LOGARITHMIC:
         ax.set_yscale("log")
-    finish(ax, axis(x), axis(y, smooth, samples=samples), zero=False)
-    if label or any(some):
-        found = entries([ax])
-        ax.legend([*found.values()], [*found], frameon=False, fontsize="small")
-    return ax
 
 
 def drawn(values: Iterable[float | None], y: str, smooth: int = 1) -> Floats:
@@ -80,13 +94,13 @@ def drawn(values: Iterable[float | None], y: str, smooth: int = 1) -> Floats:
     return np.array([100 * found[max(k - smooth, 0) : k].mean() for k in range(1, len(found) + 1)])
 
 
-def partial(of_some: Iterable[bool], y: str, smooth: int = 1) -> list[bool]:
+def partial(marked: Iterable[bool], y: str, smooth: int = 1) -> list[bool]:
     """Which points of a column are, as drawn, from a row that was measured on some clients only.
 
     >>> partial([False, True, False, False], "accuracy", smooth=2)
     [False, True, True, False]
     """
-    rows, window = list(of_some), smooth if y in SHARES else 1
+    rows, window = list(marked), smooth if y in SHARES else 1
     return [any(rows[max(k - window, 0) : k]) for k in range(1, len(rows) + 1)]
 
 
@@ -102,17 +116,17 @@ def mark(ax: Axes, line: Line2D, some: Sequence[bool]) -> None:
         ax.plot([], [], label=SOME, markeredgecolor=GREY, **circle)
 
 
-def grid(count: int, across: int) -> tuple[Figure, list[Axes]]:
-    """A figure of ``count`` plots, ``across`` of them side by side."""
+def grid(plots: int, across: int) -> tuple[Figure, list[Axes]]:
+    """A figure of so many plots, ``across`` of them side by side."""
     from matplotlib.figure import Figure
 
-    columns = min(across, count)
-    rows = -(-count // columns)
+    columns = min(across, plots)
+    rows = -(-plots // columns)
     figure = Figure(figsize=(0.8 + 4.0 * columns, 0.6 + 2.9 * rows), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for ax in axes[count:]:
+    for ax in axes[plots:]:
         ax.set_visible(False)
-    return figure, axes[:count]
+    return figure, axes[:plots]
 
 
 def image(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
@@ -126,3 +140,93 @@ def image(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
 def save(figure: Figure, path: Path) -> None:
     """Write the figure in one step; the suffix of ``path`` decides the format."""
     write_whole(path, image(figure, path.suffix[1:].lower()))
+
+
+def line_styles(labels: Iterable[str], grey: Container[str] = ()) -> dict[str, Style]:
+    """A colour and a mark per label, so that curves on top of each other are all visible.
+
+    Labels in ``grey`` get dashed grey lines without marks.
+    """
+    styles: dict[str, Style] = {}
+    coloured, greys = count(), count()
+    for label in dict.fromkeys(labels):
+        if label in grey:
+            dash = GREY_DASHES[next(greys) % len(GREY_DASHES)]
+            styles[label] = {"color": GREY, "linewidth": 2, "linestyle": dash, "zorder": 2}
+            continue
+        k = next(coloured)
+        styles[label] = {
+            "color": COLOURS[k % len(COLOURS)],
+            "linewidth": 1.3,
+            "linestyle": DASHES[k // len(COLOURS) % len(DASHES)],
+            "marker": MARKS[k % len(MARKS)],
+            "markersize": 4,
+            "markevery": (0.05 + 0.021 * (k % 6), 0.17),
+        }
+    return styles
+
+
+def finish(ax: Axes, x: str, y: str = "", zero: bool = True) -> None:
+    """Titles of both axes, an open frame and a pale grid; with ``zero``, x starts there."""
+    ax.set_xlabel(plain(x))
+    ax.set_ylabel(plain(y))
+    if zero:
+        ax.set_xlim(left=0)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(True, color=PALE, linewidth=0.8)
+    ax.set_axisbelow(True)
+
+
+def legend(figure: Figure, axes: Iterable[Axes]) -> None:
+    """One legend for all ``axes``, beside them; every label once."""
+    found = entries(axes)
+    figure.legend(
+        list(found.values()), list(found), loc="outside right upper", frameon=False, fontsize=9
+    )
+
+
+def entries(axes: Iterable[Axes]) -> dict[str, Artist]:
+    """Label -> how it is drawn, of all ``axes``; what is :data:`SOME` comes last."""
+    found: dict[str, Artist] = {}
+    for ax in axes:
+        handles, labels = ax.get_legend_handles_labels()
+        found.update(zip(labels, handles, strict=True))
+    if SOME in found:
+        found[SOME] = found.pop(SOME)
+    return found
+
+
+def fit_titles(figure: Figure, axes: Iterable[Axes]) -> None:
+    """Break every title that is wider than its plot into lines of about the same length.
+
+    To be called after :func:`legend`, which leaves the plots less room.
+    """
+    beside = sum(legend.get_window_extent().width for legend in figure.legends)
+    for ax in axes:
+        spec = ax.get_subplotspec()
+        columns = spec.get_gridspec().ncols if spec else 1
+        room = (figure.bbox.width - beside) / columns - BESIDE * figure.dpi
+        text, wide = ax.title.get_text(), ax.title.get_window_extent().width
+        if wide > room:
+            ax.title.set_text("\n".join(_lines(text, int(len(text) * room / wide))))
+
+
+def _lines(text: str, most: int) -> list[str]:
+    """As few lines of up to ``most`` characters as there can be, alike in length; ended by commas
+    where that is possible.
+    """
+    few, solid = len(wrap(text, most)), "\N{NO-BREAK SPACE}"
+    found: list[str] = []
+    for words in (re.sub("(?<!,) ", solid, text), text):
+        lines = (
+            wrap(words, width, break_long_words=False, break_on_hyphens=False) for width in count(1)
+        )
+        found = next(some for some in lines if len(some) <= few)
+        if max(map(len, found)) <= most:
+            break
+    return [line.replace(solid, " ") for line in found]
+
+
+def plain(text: str) -> str:
+    """``text`` with dollar signs escaped, which would start mathematics."""
+    return text.replace("$", r"\$")

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
 from undrift.core.stopping import of_some
-from undrift.records.outcome import ENDED, Outcome, at_end
-from undrift.records.rows import Row, key_of
+from undrift.records.rows import ENDED, Outcome, Row, at_end, key_of
 
 LEVEL = 0.95
 SINGLE, EQUAL = "one seed", "all are equal"
@@ -79,23 +78,23 @@ def hit(curve: Curve, column: str, target: float | None) -> Row | None:
 
 def against(
     rows: Sequence[Row],
-    outcomes: Sequence[Outcome] | None,
+    outcomes: Sequence[Outcome],
     column: str,
     target: float | None,
     baseline: str,
 ) -> list[Against]:
-    """Every other method against the ``baseline``, a label; without outcomes all have ended."""
+    """Every other method against the ``baseline``, a label."""
     found = curves(rows)
-    for outcome in outcomes or ():  # a seed that changes nothing was not run again
+    for outcome in outcomes:  # a seed that changes nothing was not run again
         own = found.get(outcome.label, {})
         if outcome.same_as is not None and outcome.same_as in own:
             own.setdefault(outcome.seed, own[outcome.same_as])
     first = found.get(baseline, {})
     aimed = target is not None or column == "gap"
-    statuses = {outcome.key: outcome.status for outcome in outcomes or ()}
+    statuses = {outcome.key: outcome.status for outcome in outcomes}
 
     def status(curve: Curve) -> str:
-        return "done" if outcomes is None else statuses.get(key_of(curve[-1]), "unfinished")
+        return statuses.get(key_of(curve[-1]), "unfinished")
 
     def end(curve: Curve) -> object:
         return None if of_some(curve[-1]) else at_end(curve[-1], status(curve)).get(column)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -15,13 +17,10 @@ from typing import Literal, Self
 from undrift._files import LOCK, hold, read_json, release
 from undrift.core.problem import Samples
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
-from undrift.records.outcome import Outcome
-from undrift.records.recipe import PYTHON, Recipe, changes
-from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, NEEDED, Row, columns
-from undrift.spec.document import parsed, read
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
+from undrift.spec.document import parsed, read, toml
 from undrift.spec.errors import BadSpec
-from undrift.spec.schema import Table, Values, normal
-from undrift.spec.user_files import source_files
+from undrift.spec.schema import Spec, Table, Values, normal
 
 __all__ = [
     "CHECKPOINTS",
@@ -58,8 +57,6 @@ FILES = {
     "loss.png": "the curves, where there is no accuracy either",
     "report.html": "all of it for a browser, by undrift report",
 }
-DIGESTED = ("spec.toml", "environment.json", "partition.json", *NEEDED, "metrics.parquet")
-"""Files whose digests are in the summary, besides those of the user's; models have their own."""
 MODELS = "models"
 FEDERATION = ("nodes", "superlink")
 """Folders in it where federate keeps the processes that it starts, before a run begins."""
@@ -69,11 +66,40 @@ SPECS = "specs"
 """The key of environment.json with the identities of the recipes that made the run: the first, and
 those that asked for more rounds.
 """
+PYTHON = "python"
+"""The key of [problem] with the class of a problem that only its author's program can build."""
 MORE_ROUNDS = (
     "A run has no fewer rounds than it had, and more only where the states that it ended with were "
     "kept: those above 64 MB were not. "
 )
 """What is said of a folder that holds the same run with other rounds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Script:
+    """The recipe of a run that was called from Python."""
+
+    name: str
+    tables: Values
+    """The document without its name."""
+    sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        return hashlib.sha256(json.dumps(normal(self.tables), sort_keys=True).encode()).hexdigest()
+
+    def document(self) -> Values:
+        return {"name": self.name, **self.tables}
+
+    def toml(self) -> str:
+        return (
+            "# Called from Python, with a problem, a method or a function that only that program\n"
+            "# has: continue with the same call.\n"
+        ) + toml(self.document())
+
+
+Recipe = Spec | Script
+"""What a run folder is made from: a spec, or a call of ``undrift.run`` that no spec can say."""
 
 
 class Busy(BadFolder):
@@ -187,8 +213,7 @@ class Folder(Journal):
             return ""
         return (
             f"{self.path} was made by undrift.run with a problem, a method or a function that only "
-            "that program has: run the same call again, or "
-            f"undrift.resume({str(self.path)!r}, method, problem)"
+            "that program has: run the same call again"
         )
 
     @property
@@ -302,8 +327,7 @@ class Folder(Journal):
         content = io.BytesIO()
         parquet.write_table(pyarrow.table(columns(self.rows())), content)
         self.write("metrics.parquet", content.getvalue())
-        own = source_files(self.document())
-        self.conclude(outcomes, dict.fromkeys([*DIGESTED, *own]))
+        self.conclude(outcomes)
         self._clear(but_last=True)
         self.close()
 
@@ -360,6 +384,27 @@ class Folder(Journal):
         _remove([self.file(ENDED), *old])
         with suppress(OSError):
             self.file(CHECKPOINTS).rmdir()
+
+
+def changes(before: Table, now: Table) -> dict[str, str]:
+    """What ``now`` changes of ``before``: dotted key -> in words."""
+    old, new = _flat(normal(before)), _flat(normal(now))
+    keys = [k for k in dict.fromkeys([*old, *new]) if old.get(k) != new.get(k) and k != "name"]
+    return {k: f"{k} was {old.get(k, 'not set')} and is {new.get(k, 'not set')}" for k in keys}
+
+
+def _flat(table: Table, before: str = "") -> dict[str, object]:
+    """Dotted key -> value, methods by their labels."""
+    found: dict[str, object] = {}
+    for key, value in table.items():
+        inner = value
+        if key == "method" and isinstance(value, list):
+            inner = {str(entry.get("label", k)): entry for k, entry in enumerate(value)}
+        if isinstance(inner, Mapping):
+            found |= _flat(inner, f"{before}{key}.")
+        else:
+            found[f"{before}{key}"] = value
+    return found
 
 
 def checkpoint(k: int, seed: int) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
 import shutil
 import time
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,13 +14,14 @@ from typing import Any, NamedTuple
 
 from undrift._files import naming, read_plain, sync, write_whole
 from undrift.core.faults import Rejection
-from undrift.records.outcome import ENDS, Outcome
 from undrift.records.rows import (
     CLIENTS,
+    ENDS,
     LEFT_OUT,
     METRICS,
     NEEDED,
     Key,
+    Outcome,
     Row,
     key_of,
     keyed,
@@ -109,10 +108,9 @@ class Journal:
         self.file(CHECKPOINTS).mkdir(exist_ok=True)
         self._line(ENDED, json.dumps(outcome.record()).encode())
 
-    def conclude(self, outcomes: Sequence[Outcome], files: Iterable[str] = NEEDED) -> None:
-        """Record how all of them ended and the digests of ``files``; this marks the run as over."""
-        digests = {name: self._digest(name) for name in files if self.file(name).is_file()}
-        found = {"outcomes": [outcome.record() for outcome in outcomes], "sha256": digests}
+    def conclude(self, outcomes: Sequence[Outcome]) -> None:
+        """Record how all of them ended; this marks the run as over."""
+        found = {"outcomes": [outcome.record() for outcome in outcomes]}
         self.write(COMPLETE, json.dumps(found, indent=2) + "\n")
 
     def reopen(self, going: Collection[Key] = ()) -> None:
@@ -218,7 +216,9 @@ class Journal:
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
         if self.complete:
-            path, entries = self.file(COMPLETE), self._summary().get("outcomes")
+            summary = parsed(self._content(COMPLETE))
+            entries = summary.get("outcomes") if isinstance(summary, dict) else None
+            path = self.file(COMPLETE)
         else:
             path, entries = self.file(ENDED), [*map(parsed, self._lines(ENDED))]
         found = [_outcome(entry) for entry in entries] if isinstance(entries, list) else [None]
@@ -228,34 +228,15 @@ class Journal:
         return known
 
     def record(self) -> RunRecord:
-        """All of it; warns of files that are not as the finished run left them."""
+        """All of it."""
         outcomes = self.outcomes()  # before the rows, which may become more
         metrics, left_out, clients = map(self._rows, NEEDED)
-        if changed := self._changed():
-            warnings.warn(
-                f"{self.path}: {', '.join(changed)} changed since the run ended", stacklevel=3
-            )
         return RunRecord(metrics, outcomes, left_out, clients)
 
     def close(self) -> None:
         for file in self._open.values():
             file.close()
         self._open.clear()
-
-    def _summary(self) -> Row:
-        found = parsed(self._content(COMPLETE))
-        return found if isinstance(found, dict) else {}
-
-    def _changed(self) -> list[str]:
-        """Files of a finished run that are not what its summary says."""
-        written = self._summary().get("sha256") if self.complete else None
-        if not isinstance(written, dict):
-            return []
-        inside = [name for name in written if ".." not in Path(name).parts and name[:1] != "/"]
-        return [name for name in inside if self._digest(name) != written[name]]
-
-    def _digest(self, name: str) -> str:
-        return hashlib.sha256(self._content(name)).hexdigest()
 
     def _content(self, name: str) -> bytes:
         """The content of a file, none if it does not exist; it may be somebody else's."""

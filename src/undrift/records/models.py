@@ -13,8 +13,7 @@ from undrift.core.problem import Unsupported
 from undrift.core.stopping import USUALLY, Goal, of_some
 from undrift.records.folder import MODELS, Folder
 from undrift.records.journal import BadFolder
-from undrift.records.outcome import Outcome
-from undrift.records.rows import Row, choose
+from undrift.records.rows import Outcome, Row, choose
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

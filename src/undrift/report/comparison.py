@@ -11,13 +11,11 @@ from undrift.core.problem import Samples
 from undrift.plots.columns import metric
 from undrift.records.differences import Against, against
 from undrift.records.folder import BadFolder, Folder, Outcome, Row
-from undrift.report.differences import differences
 from undrift.report.numbers import count
-from undrift.report.settings import Document, methods, settings
 from undrift.report.summary import ON, Summary, aim, summarise, window
 from undrift.report.table import Table
-from undrift.report.tables import MethodSetting, results
-from undrift.spec.vary import varied
+from undrift.report.tables import Document, MethodSetting, differences, methods, results, setting
+from undrift.spec.schema import varied
 
 SMOOTH = 10
 """Rows that accuracies of long runs are averaged over, unless a spec says otherwise."""
@@ -126,10 +124,11 @@ class Comparison:
     @cached_property
     def settings(self) -> dict[str, MethodSetting]:
         """By label."""
-        found = dict[str, MethodSetting]()
-        for run in self.runs:
-            found |= settings(run.document, run.prefix)
-        return found
+        return {
+            run.prefix + table["label"]: setting(table, run.document)
+            for run in self.runs
+            for table in methods(run.document)
+        }
 
     @cached_property
     def summaries(self) -> list[Summary]:

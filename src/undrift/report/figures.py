@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.method import registry
-from undrift.core.stopping import of_some
-from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis
-from undrift.plots.curves import drawn, image, mark, partial, save
-from undrift.plots.style import Style, finish, legend, line_styles, plain
-from undrift.records.differences import Curve, curves
+from undrift.plots.columns import SHARES, WORDS, axis
+from undrift.plots.curves import draw, finish, image, legend, line_styles, plain, save
+from undrift.records.differences import curves
 from undrift.report.comparison import Comparison
 from undrift.report.tables import MethodSetting
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["image", "panels", "save"]
@@ -42,7 +37,7 @@ def panels(
     for (left, right), (title, one) in zip(axes, runs.items(), strict=True):
         column, window = y or one.column, smooth or one.smooth
         for ax, x in ((left, "round"), (right, "vectors")):
-            _draw(ax, curves(one.rows), x, column, styles, window)
+            draw(ax, curves(one.rows), x, column, styles, window)
             if one.target is not None and column == one.column:
                 level = 100 * one.target if column in SHARES else one.target
                 ax.axhline(level, color="#bbbbbb", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
@@ -62,26 +57,3 @@ def biased(runs: Comparison) -> set[str]:
     known = {row["label"]: registry.get(row.get("method") or "") for row in runs.rows}
     of_setting = {label for label in known if runs.settings.get(label, UNKNOWN).biased}
     return of_setting | {label for label, method in known.items() if method and not method.exact}
-
-
-def _draw(
-    ax: Axes,
-    runs: Mapping[str, Mapping[int, Curve]],
-    x: str,
-    y: str,
-    styles: Mapping[str, Style],
-    smooth: int,
-) -> None:
-    """One line per label and seed, paler the more seeds share a label."""
-    for label, seeds in runs.items():
-        name = plain(label)
-        for rows in seeds.values():
-            values = drawn([row.get(y) for row in rows], y, smooth)
-            if np.isfinite(values).any():  # marks have no place on an empty line
-                shade = 1 / len(seeds) ** 0.5
-                across = [row[x] for row in rows]
-                (line,) = ax.plot(across, values, label=name, alpha=shade, **styles[label])
-                mark(ax, line, partial(map(of_some, rows), y, smooth))
-                name = "_"
-    if y in LOGARITHMIC:
-        ax.set_yscale("log")

@@ -11,15 +11,15 @@ from itertools import chain
 from undrift.core.stopping import of_some
 from undrift.plots.columns import LOGARITHMIC, MEASURED_ON, SHARES, WORDS
 from undrift.records.differences import curves
-from undrift.records.folder import Row
+from undrift.records.folder import Folder, Row
+from undrift.records.rows import UNCHANGED
 from undrift.report import tables
-from undrift.report.about import about, partition
-from undrift.report.clients import heat_map, left_out, spreads
-from undrift.report.comparison import Comparison
-from undrift.report.csv_files import clients_csv, rows_csv
+from undrift.report.clients import Partition, heat_map, left_out, spreads
+from undrift.report.comparison import Comparison, RunOnDisk
 from undrift.report.figures import biased
-from undrift.report.numbers import finite
+from undrift.report.numbers import count, finite
 from undrift.report.summary import SPENT, with_bytes
+from undrift.spec.schema import varied
 
 MEASURED = {
     "gap": "gap, f(x) − f*",
@@ -78,9 +78,7 @@ def page(runs: Comparison, baseline: str | None = None) -> str:
         baseline=chosen,
         clients=spreads(found, samples),
         parameters=tables.parameters(found, runs.settings),
-        costs=tables.bill(found, runs.settings),
         left_out=left_out([row for run in runs.runs for row in run.left_out], runs.rows),
-        files=_files(runs, clients),
         troubles=[(s.label, s.note) for s in found if s.note and tables.kind(s.statuses) == "bad"],
         several=any(summary.seeds > 1 for summary in found),
         varied=runs.varied,
@@ -95,14 +93,48 @@ def page(runs: Comparison, baseline: str | None = None) -> str:
     )
 
 
-def _files(runs: Comparison, clients: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """Files to save: their names, what they have, and their content in base64."""
-    stem = runs.title.replace(", ", "-")
-    found = [(f"{stem}.csv", "Every recorded row", _base64(rows_csv(runs.rows)))]
-    if clients:
-        text = "Each client's numbers at the end"
-        found.append((f"{stem}-clients.csv", text, _base64(clients_csv(clients))))
-    return found
+def about(run: RunOnDisk) -> dict[str, object]:
+    """What a report says of one run, apart from its numbers."""
+    spec = run.folder.file("spec.toml")
+    return {
+        "name": run.title,
+        "facts": facts(run),
+        "spec": spec.read_text(encoding="utf-8", errors="replace") if spec.is_file() else "",
+        "environment": run.folder.environment,
+        "from_python": bool(run.folder.from_python),
+    }
+
+
+def facts(run: RunOnDisk) -> list[str]:
+    """The problem, the clients, the methods, the seeds and the rounds of a run, in words."""
+    document = run.document
+    problem, seeds = document.get("problem", {}), document.get("seed", [0])
+    clients, cohort = problem.get("clients"), document.get("cohort", {}).get("size")
+    named = filter(None, (problem.get("name"), problem.get("data")))
+    found = [", ".join(named) or "unknown problem"]
+    if isinstance(clients, int):
+        found.append(count(clients, "client") + (f", {cohort} in a round" if cohort else ""))
+    text = count(len(seeds), "seed")
+    if run.unchanged:
+        text = UNCHANGED
+    elif len(seeds) > 1:
+        text += f" that vary {varied(document)}"
+    found += [count(len(tables.methods(document)), "method"), text]
+    if "rounds" in document:
+        found.append(count(document["rounds"], "round"))
+    if (rule := document.get("aggregation", {}).get("name", "mean")) != "mean":
+        found.append(f"{rule} instead of the mean")
+    return [*found, f"undrift {run.folder.environment.get('undrift', '')}"]
+
+
+def partition(folder: Folder, document: tables.Document) -> Partition | None:
+    """Who holds what, and of which seed that is where every seed has its own split."""
+    if (found := folder.partition) is None:
+        return None
+    partition: Partition = {"classes": found["classes"], "counts": found["counts"]}
+    if "split" in document.get("vary", ()):
+        partition["of"] = f"of seed {document['seed'][0]}; every seed has its own split"
+    return partition
 
 
 def _charts(runs: Comparison) -> dict[str, object]:

@@ -12,7 +12,7 @@ from undrift.core.stopping import EVERYBODY, MEASURED, of_some, on_some
 from undrift.plots.columns import metric
 from undrift.records.differences import RELATIVE, Curve, curves, hit
 from undrift.records.folder import Row
-from undrift.records.outcome import Outcome, at_end, in_words
+from undrift.records.rows import Outcome, at_end, in_words
 from undrift.report.numbers import NONE, Show, Spread, count, percent, plain, small, spell, spread
 
 SPENT = {
@@ -187,30 +187,21 @@ def goal(target: float | None, column: str) -> str:
 
 def summarise(
     rows: Sequence[Row],
-    target: float | None = None,
-    outcomes: Sequence[Outcome] | None = None,
+    target: float | None,
+    outcomes: Sequence[Outcome],
     planned: Mapping[str, Iterable[int]] | None = None,
     rounds: Mapping[str, int] | None = None,
 ) -> list[Summary]:
     """One summary per label; without a target, 1e-6 of each curve's first gap is the target.
 
-    Without outcomes all have ended. ``planned`` has the seeds each label should be run with, by
-    default those that are recorded, and ``rounds`` for how many rounds.
+    ``planned`` has the seeds each label should be run with, by default those that have ended, and
+    ``rounds`` for how many rounds.
     """
     column, found = metric(rows), curves(with_bytes(rows))
-    if outcomes is None:
-        outcomes = [
-            Outcome(label, str(curve[0].get("method", "")), seed, "done", {})
-            for label, seeds in found.items()
-            for seed, curve in seeds.items()
-        ]
-    ended = {(outcome.label, outcome.seed): outcome for outcome in outcomes}
-    if planned is None:
-        pairs = [(label, seed) for label, seeds in found.items() for seed in seeds]
-        seen: dict[str, dict[int, None]] = {}
-        for label, seed in [*pairs, *ended]:
-            seen.setdefault(label, {})[seed] = None
-        planned = seen
+    ended = {outcome.key: outcome for outcome in outcomes}
+    seen: dict[str, dict[int, None]] = {}
+    for label, seed in ended:
+        seen.setdefault(label, {})[seed] = None
     return [
         _summary(
             label,
@@ -220,7 +211,7 @@ def summarise(
             target,
             (rounds or {}).get(label),
         )
-        for label, seeds in planned.items()
+        for label, seeds in (planned or seen).items()
     ]
 
 

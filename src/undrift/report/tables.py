@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import undrift.methods  # noqa: F401, fills the registry
-from undrift.core.costs import Costs, costs, placeholder
-from undrift.core.method import Method, registry
-from undrift.core.params import THEORY, BadParameters, hints
+from undrift.core.method import registry
+from undrift.core.optimisers import registry as optimisers
+from undrift.core.params import THEORY, hints
 from undrift.core.problem import Samples
-from undrift.records.outcome import ENDS
+from undrift.records.differences import EQUAL, Against, Difference
+from undrift.records.rows import ENDS
 from undrift.report.numbers import (
     NONE,
     Show,
@@ -19,6 +22,7 @@ from undrift.report.numbers import (
     percent,
     plain,
     short,
+    signed,
     size,
     small,
     spell,
@@ -28,36 +32,42 @@ from undrift.report.summary import COUNTED, NO_END, NUMBER, ON, Summary, goal, p
 from undrift.report.table import Best, Cell, Table, mark_best
 from undrift.spec.schema import PER_METHOD
 
-COSTS = {
-    "up": "vectors_up",
-    "down": "vectors_down",
-    "exchanges": "syncs",
-    "on the server": "",
-    "on a client": "",
-    "gradients per step": "",
-    "gradients per round": "gradients",
-}
-"""Columns of the costs, and the recorded ones that count the same."""
+Document = Mapping[str, Any]
+"""A spec, or a table of one, as TOML has it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MethodSetting:
-    """What the costs of a method depend on."""
+    """What a method was run with, as far as tables and figures depend on it."""
 
     method: str = ""
-    steps: int | None = None
-    """Local steps of a round, if all clients take as many."""
-    clients: int | None = None
-    """Clients of a round, if all take part."""
-    kept: int = 0
-    """Vectors that a client keeps for its local loss."""
     biased: bool = False
     """Whether no method is exact there: a robust reduction takes the place of its means, or another
     optimiser than SGD or momentum its local steps."""
-    written: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    written: Document = dataclasses.field(default_factory=dict)
     """The table of the method in the spec."""
-    shared: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    shared: Document = dataclasses.field(default_factory=dict)
     """The schedule and the local optimiser of all methods of the spec that have no other."""
+
+
+def methods(document: Document) -> list[Document]:
+    tables = document.get("method", [])
+    return [table for table in tables if isinstance(table, dict) and "label" in table]
+
+
+def setting(table: Document, document: Document) -> MethodSetting:
+    """What one method of a spec was run with."""
+    rule = document.get("aggregation", {}).get("name", "mean")
+    optimiser = table.get("training", document.get("training", {})).get("optimiser")
+    name = optimiser.get("name") if isinstance(optimiser, dict) else optimiser
+    kind = optimisers.get(str(name))
+    exact = rule in ("mean", "weighted-mean") and (name is None or (kind and kind.exact))
+    return MethodSetting(
+        method=table.get("name", ""),
+        biased=not exact,
+        written=table,
+        shared={name: document[name] for name in ("schedule", "training") if document.get(name)},
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,50 +176,6 @@ def parameters(summaries: Sequence[Summary], settings: Mapping[str, MethodSettin
     return Table(head, rows, head, title="Hyper-parameters", caption=caption)
 
 
-def bill(summaries: Sequence[Summary], settings: Mapping[str, MethodSetting]) -> Table:
-    """What each method costs; the settings are by label."""
-    rows = []
-    for s in summaries:
-        setting = settings.get(s.label, MethodSetting())
-        method = registry.get(s.method or setting.method)
-        rounds = s.end("round")
-        spent = {name: found.mean / rounds for name, found in s.ends.items() if found and rounds}
-        found = {name: spent.get(column) for name, column in COSTS.items()}
-        if setting.steps and setting.clients and spent.get("iterations"):
-            steps = spent["iterations"] * setting.clients
-            found["gradients per step"] = spent["gradients"] / steps
-        clients = exact = NONE
-        if method is not None:
-            cost = declared(method, s.values, setting.steps)
-            found |= {"up": cost.up, "down": cost.down, "exchanges": cost.syncs}
-            found |= {"on the server": cost.server, "on a client": cost.client + setting.kept}
-            clients = "all" if method.participation == "full" else "some"
-            exact = "yes" if method.exact and not setting.biased else "no"
-        total = Cell.of(found.pop("gradients per round"), whole)
-        counts = [Cell.of(value, short) for value in found.values()]
-        rows.append([s.label, *counts, total, clients, exact])
-    notes = [
-        "up, down, exchanges: vectors of model size and messages, per client and round",
-        "on the server, on a client: vectors stored from round to round",
-        "gradients: as counted; of one client in a local step"
-        f" ({NONE} where cohorts or steps differ), and of all clients in a round",
-        "clients: all must take part in every round, or some may; exact: no bias on heterogeneous"
-        " data",
-    ]
-    last = ["clients", "exact"]
-    caption = "What each method costs"
-    return Table(["method", *COSTS, *last], rows, last, notes, "Costs", caption)
-
-
-def declared(cls: type[Method], values: Mapping[str, object], steps: int | None) -> Costs:
-    """What a method declares to cost, with the values it was run with."""
-    try:
-        method = cls(**values)
-    except (BadParameters, TypeError):  # not run yet
-        method = placeholder(cls)
-    return costs(method, steps or 2)
-
-
 def tiles(
     summaries: Sequence[Summary], column: str, target: float | None, samples: Samples | None = None
 ) -> list[Tile]:
@@ -232,6 +198,59 @@ def tiles(
         if late := [s.label for s in judged_by if s.reached < s.seeds]:
             found.append(Tile("Missed the target", _listed(late), until))
     return found[:4]
+
+
+class Differences(dict[str, Against]):
+    """Methods against a baseline, by their labels."""
+
+    def __init__(self, baseline: str, metric: str, found: Iterable[Against]):
+        super().__init__({one.label: one for one in found})
+        self.baseline, self.metric = baseline, metric
+
+    def table(self) -> str:
+        """The differences and their 95 % intervals, as text."""
+        return differences(self.baseline, self.metric, [*self.values()]).text(math.inf)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+
+def differences(baseline: str, column: str, found: Sequence[Against]) -> Table:
+    """Methods against a baseline, and what the numbers mean."""
+    rounds = any(one.rounds is not None and one.rounds.mean is not None for one in found)
+    rows = []
+    for one in found:
+        row = [Cell(one.label), Cell(str(one.final.seeds), one.final.seeds)]
+        row += _cells(one.final, column)
+        rows.append(row + _cells(one.rounds or Difference(0), "rounds") if rounds else row)
+    head = [f"against {baseline}", "seeds", f"final {column}", "95 % interval"]
+    head += ["rounds to the target", "95 % interval of rounds"] if rounds else []
+    caption = f"Differences to {baseline}, seed by seed"
+    return Table(head, rows, notes=_remarks(found, column), title="Differences", caption=caption)
+
+
+def _cells(found: Difference, column: str) -> list[Cell]:
+    """A difference and its interval, which counts if it has no zero in it."""
+    mean = Cell(signed(found.mean, column), found.mean)
+    if found.low is None or found.high is None:
+        return [mean, Cell(f"none: {EQUAL}" if found.reason == EQUAL else NONE)]
+    text = f"{signed(found.low, column)} to {signed(found.high, column)}"
+    return [mean, Cell(text, kind="best" if found.low * found.high > 0 else "")]
+
+
+def _remarks(found: Sequence[Against], column: str) -> list[str]:
+    unit = " in percentage points" if column == "accuracy" else ""
+    notes = [
+        f"differences{unit}: means over the seeds that both methods have, paired, with the 95 % "
+        "interval of Student's t distribution where there are several that vary"
+    ]
+    parts = [part for one in found for part in (one.final, one.rounds) if part is not None]
+    if any(part.mean is None for part in parts):
+        notes.append(
+            f"{NONE}: no difference unless both methods have an end, or reach the target, in all "
+            "of these seeds"
+        )
+    return notes
 
 
 def kind(statuses: Iterable[str]) -> str:

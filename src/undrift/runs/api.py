@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import get_overloads, overload
 
@@ -21,16 +21,14 @@ from undrift.core.options import Training
 from undrift.core.params import BadParameters
 from undrift.core.problem import Problem
 from undrift.core.schedules import Schedule
-from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import Engine
 from undrift.records.folder import BadFolder, Folder
-from undrift.runs.callbacks import Events, Observer, Observers, PerClient
+from undrift.runs.callbacks import Observer
 from undrift.runs.calls import (
     Methods,
     Save,
     experiment_of,
     from_dictionary,
-    labelled,
     run_name,
     settle,
 )
@@ -38,7 +36,7 @@ from undrift.runs.events import Emit, Event, Notice
 from undrift.runs.experiment import make
 from undrift.runs.prepare import resolve
 from undrift.runs.results import Recorded, Run, Runs
-from undrift.runs.run_experiment import SHARED, AnotherRun, run_experiment
+from undrift.runs.run_experiment import run_experiment
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Values
 from undrift.spec.user_files import distrust
@@ -136,7 +134,7 @@ def run(
     call = settle(method, problem, {"rounds": rounds, **given}, settings)
     heard = call.observers.events
     found = run_experiment(experiment_of(call), call.save, _emit(heard.function if heard else None))
-    one = isinstance(method, Method) and isinstance(call.settings["seed"], int)
+    one = isinstance(method, Method) and isinstance(call.settings.seed, int)
     return next(iter(found.values())) if one else found
 
 
@@ -156,11 +154,12 @@ def prepare(
     """The engine of a :func:`run`, before its first round; takes the same settings."""
     given = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
     call = settle(method, problem, {"rounds": rounds, "every": 1, **given}, settings)
-    if isinstance(call.settings["seed"], list):
+    if not isinstance(call.settings.seed, int):
         raise BadParameters("prepare", {"seed": "an engine has one seed: give a number"})
     if given["schedule"] is not None:
-        call.settings["schedule"] = Schedule.read(given["schedule"])  # of any number of rounds
-    return experiment_of(call).tasks[0].engine(call.settings["seed"])
+        schedule = Schedule.read(given["schedule"])  # of any number of rounds
+        call = call._replace(settings=dataclasses.replace(call.settings, schedule=schedule))
+    return experiment_of(call).tasks[0].engine(call.settings.seeds[0])
 
 
 def run_spec(
@@ -169,15 +168,14 @@ def run_spec(
     save: str | Path | Save | None = None,
     overrides: Sequence[str] = (),
     on_event: Emit | None = None,
-    jobs: int | Executor = 1,
+    jobs: int = 1,
 ) -> Runs:
     """Run a spec: a TOML file, or its content as a dictionary.
 
     ``overrides`` are "KEY=VALUE", as after ``undrift run -s``; ``save`` is the folder of the run.
     ``jobs`` processes share the work of a saved run; the numbers do not depend on it. They begin as
-    those of :mod:`multiprocessing` do, so a script needs ``if __name__ == "__main__":``; an
-    ``Executor`` of processes that see the folder will do too. Python files that a spec names are
-    executed. Raises :class:`undrift.spec.errors.BadSpec`.
+    those of :mod:`multiprocessing` do, so a script needs ``if __name__ == "__main__":``. Python
+    files that a spec names are executed. Raises :class:`undrift.spec.errors.BadSpec`.
 
     >>> import undrift as ud
     >>> method = {"name": "FedAvg", "lr": 0.05}
@@ -196,58 +194,23 @@ def run_spec(
 
 def resume(
     folder: str | Path,
-    method: Methods | None = None,
-    problem: Problem | None = None,
     *,
-    x0: Point | None = None,
-    callbacks: Observing = (),
     trust: bool = False,
     on_event: Emit | None = None,
-    jobs: int | Executor = 1,
+    jobs: int = 1,
 ) -> Runs:
     """Continue a run that was interrupted, from its last checkpoints.
 
-    A folder of a spec, or of a named problem, says everything itself; ``trust`` lets it execute
-    the Python files it brings. A run of your own problem needs that problem and the methods again,
-    and ``x0`` and ``callbacks`` where they were given.
+    The folder is that of a spec, or of a named problem, and says everything itself; ``trust`` lets
+    it execute the Python files it brings. What only a program has is continued by the same call of
+    :func:`run`.
     """
     place = Folder.of_run(folder)
-    document = place.document()
-    given: dict[str, object] = {"method": method, "problem": problem, "x0": x0}
-    given["callbacks"] = callbacks or None
-    if not place.from_python:
-        text = f"{place.path} says everything itself: leave out what decides the numbers"
-        if wrong := {name: text for name, value in given.items() if value is not None}:
-            raise BadParameters("resume", wrong)
-        trusting = "undrift.resume(folder, trust=True)"
-        spec = load_spec(place.file("spec.toml"), code=None if trust else distrust(trusting))
-        return run_experiment(make(spec), Save(place.path), _emit(on_event), jobs)
-    if jobs != 1:
-        raise BadParameters("resume", {"jobs": SHARED})
-    if method is None or problem is None:
+    if place.from_python:
         raise BadFolder(place.from_python)
-    # What the folder knows itself may be left out, or given again as the call had it.
-    again = Observers.read(callbacks)
-    looking = (
-        *again.functions,
-        again.stop or (EarlyStopping.read(document["stop"]) if "stop" in document else None),
-        again.best or (Goal.read(document["best"]) if "best" in document else None),
-        again.per_client or (PerClient() if document.get("per_client") else None),
-        again.events or (Events(on_event) if on_event else None),
-    )
-    settings: Values = {name: document[name] for name in DEFAULTS if name in document}
-    settings |= {
-        "x0": x0,
-        "callbacks": [*filter(None, looking)],
-        "dtype": document["problem"]["dtype"],
-    }
-    try:
-        return run(
-            labelled(method), problem, save=place.path, rounds=document["rounds"], **settings
-        )
-    except AnotherRun as error:
-        remedy = "Give the methods, the problem, x0 and callbacks of the call that began it"
-        raise AnotherRun(place.path, error.changed, remedy) from None
+    trusting = "undrift.resume(folder, trust=True)"
+    spec = load_spec(place.file("spec.toml"), code=None if trust else distrust(trusting))
+    return run_experiment(make(spec), Save(place.path), _emit(on_event), jobs)
 
 
 def load(folder: str | Path) -> Recorded:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import torch
 
-from undrift.core.method import Method, registry
+from undrift.core.method import Method
 from undrift.core.options import RunOptions, conflicts
 from undrift.core.params import (
     BadParameters,
@@ -32,16 +32,14 @@ from undrift.core.schedules import Computed, Listed
 from undrift.core.stopping import USUALLY
 from undrift.engines.engine import first_point, not_methods
 from undrift.problems import named as catalog
-from undrift.records.folder import Folder
-from undrift.records.recipe import PYTHON, digest_of_call
-from undrift.runs.callbacks import Callback, Observers, name_of
-from undrift.runs.code import code_digest, is_known
+from undrift.records.folder import PYTHON, Folder, Script
+from undrift.runs.callbacks import Observers, name_of
+from undrift.runs.code import code_digest, installed
 from undrift.runs.experiment import Experiment, make, unmeasured
 from undrift.runs.prepare import Setup, Task, build, placed, ready, resolved
 from undrift.runs.tensorboard import missing
 from undrift.runs.trial import TrialRules
-from undrift.spec import writer
-from undrift.spec.errors import BadSpec, Origin
+from undrift.spec.errors import Origin
 from undrift.spec.reader import interpret
 from undrift.spec.schema import (
     Entry,
@@ -49,12 +47,10 @@ from undrift.spec.schema import (
     Label,
     Settings,
     Spec,
-    Table,
     Values,
     absent,
     as_toml,
     changed,
-    numbers_of,
     readable,
 )
 
@@ -120,8 +116,7 @@ class Call(NamedTuple):
     problem: Problem | str
     parameters: Values
     """Of a named problem."""
-    settings: Values
-    """Those of :class:`Settings` that the call may give."""
+    settings: Settings
     observers: Observers
     x0: object
     save: Save | None
@@ -167,15 +162,19 @@ def settle(
         raise BadParameters("run", {"schedule": text})
     settings |= {"stop": observers.stop, "best": observers.best}
     settings["per_client"] = observers.per_client is not None
-    settings = vars(Settings(**{"name": "run", **settings}))
-    return Call(methods, problem, named, settings, observers, given["x0"], save)
+    whole = Settings(**{"name": "run", **settings})
+    return Call(methods, problem, named, whole, observers, given["x0"], save)
 
 
 def setup(call: Call, problem: Problem) -> Setup:
     """How a call runs its methods."""
-    own, engine = {name: call.settings[name] for name in hints(RunOptions)}, call.settings["engine"]
+    own, engine = _options(call.settings), call.settings.engine
     x0 = None if call.x0 is None else first_point(call.x0, problem)
     return Setup(**own, x0=x0, engine=engine.name, own=changed(engine))
+
+
+def _options(settings: Settings) -> Values:
+    return {name: getattr(settings, name) for name in hints(RunOptions)}
 
 
 def _about(
@@ -207,22 +206,15 @@ def _name(value: object) -> object:
 
 
 def experiment_of(call: Call) -> Experiment:
-    """The experiment of a call: of a spec where one can say it all, else of what was given."""
+    """The experiment of a call; a folder keeps it as a spec where one can say it all."""
     settings, save, observers = call.settings, call.save, call.observers
-    place = settings["dtype"], settings["device"]
+    place = settings.dtype, settings.device
     if isinstance(call.problem, str):
-        if save is not None and _speakable(call):
-            try:
-                said = make(_spec(call, call.problem, save))
-            except BadSpec as error:
-                found = {".".join(map(str, c.path)): c.text for c in error.complaints}
-                raise BadParameters("run", found) from None
-            return dataclasses.replace(said, tolerant=False)
         problem = build(catalog.made(call.problem, **call.parameters), None, *place)
     else:
         problem = placed(call.problem, *place)
     how = setup(call, problem)
-    extent = settings["rounds"], settings["every"], settings["per_client"]
+    extent = settings.rounds, settings.every, settings.per_client
     tasks = [
         ready(resolved(label, method, problem, how, *extent))
         for label, method in call.methods.items()
@@ -230,17 +222,18 @@ def experiment_of(call: Call) -> Experiment:
     goal = observers.best or observers.stop or USUALLY
     rules = TrialRules(None, observers.stop, goal, observers.functions)
     # Callbacks may measure anything, and what is measured of clients is known with the first row.
-    measures_more = observers.functions or settings["per_client"]
+    measures_more = observers.functions or settings.per_client
     if not measures_more and (wrong := unmeasured(rules.metrics, tasks[0])):
         raise BadParameters("run", wrong)
-    name = "run" if save is None else run_name(save.folder)
-    seeds = settings["seed"] if isinstance(settings["seed"], list) else [settings["seed"]]
-    recipe = _recipe(name, tasks, seeds, settings, observers.functions)
-    kept = (problem.digest(), code_of(tasks, observers)) if save is not None else (None, {})
-    return Experiment(
-        recipe, tasks, seeds, rules=rules, data=kept[0], code=kept[1],
-        alike=not observers.functions,
-    )  # fmt: skip
+    nothing, alike = Script("run", {}), not observers.functions
+    experiment = Experiment(nothing, tasks, settings.seeds, rules=rules, alike=alike)
+    if save is None:
+        return experiment
+    experiment = dataclasses.replace(experiment, data=problem.digest())
+    if isinstance(call.problem, str) and _speakable(call):
+        return dataclasses.replace(experiment, recipe=_spec(call, call.problem, save))
+    recipe = _recipe(run_name(save.folder), call, tasks)
+    return dataclasses.replace(experiment, recipe=recipe, code=code_of(tasks, observers))
 
 
 def run_name(save: str | Path) -> str:
@@ -251,18 +244,17 @@ def run_name(save: str | Path) -> str:
 
 def _speakable(call: Call) -> bool:
     """Whether a spec can say all of a call on a named problem."""
-    kinds = [type(method) for method in call.methods.values()]
-    known = all(kind is registry.get(kind.__name__) for kind in kinds)
-    ours = all(kind.__module__.startswith("undrift.methods.") for kind in kinds)
-    return known and ours and call.x0 is None and not call.observers.functions
+    modules = [type(method).__module__ for method in call.methods.values()]
+    ours = all(module.startswith("undrift.methods.") for module in modules)
+    return ours and call.x0 is None and not call.observers.functions
 
 
 def _spec(call: Call, problem: str, save: Save) -> Spec:
     """What a spec of a call would be read as."""
     if wrong := [label for label in call.methods if not fits(label, Label)]:
         raise BadParameters("run", {"method": not_allowed("label", wrong[0], describe(Label))})
-    top = call.settings | {"name": run_name(save.folder)}
-    options = RunOptions(**{key: top[key] for key in hints(RunOptions)})
+    top = {**vars(call.settings), "name": run_name(save.folder)}
+    options = RunOptions(**_options(call.settings))
     entries = tuple(
         Entry(
             method=method,
@@ -290,56 +282,20 @@ def from_dictionary(
     return make(interpret({"name": name, **plain(source)}, Origin("spec"), overrides))
 
 
-@dataclasses.dataclass(frozen=True)
-class Script:
-    """The recipe of a run that was called from Python."""
-
-    name: str
-    tables: Values
-    """The document without its name."""
-    sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
-
-    @property
-    def identity(self) -> str:
-        return digest_of_call(self.tables)
-
-    def document(self) -> Values:
-        return {"name": self.name, **self.tables}
-
-    def toml(self) -> str:
-        return (
-            "# Called from Python, with a problem, a method or a function that only that program\n"
-            "# has: continue with the same call, or undrift.resume(FOLDER, method, problem).\n"
-        ) + writer.toml(self.document())
-
-
-def _recipe(
-    name: str,
-    tasks: Sequence[Task],
-    seeds: Sequence[int],
-    given: Table,
-    callbacks: Sequence[Callback],
-) -> Script:
-    """The recipe of some tasks: settings and methods in full, the problem by its facts."""
-    first = tasks[0]
-    top = {
-        "rounds": first.rounds,
-        "every": first.every,
-        "seed": list(seeds),
-        "device": given["device"],
-        **_setup(first),
-        "stop": given["stop"],
-        "best": given["best"],
-    }
-    if first.per_client:
-        top["per_client"] = True
-    if callbacks:
-        top["callbacks"] = [name_of(callback) for callback in callbacks]
+def _recipe(name: str, call: Call, tasks: Sequence[Task]) -> Script:
+    """The recipe of a call: settings and methods in full, the problem by its facts."""
+    first, start = tasks[0], tasks[0].setup.x0
+    tables = call.settings.top() | {"every": first.every}
+    del tables["name"]
+    if start is not None:
+        tables["x0"] = hashlib.sha256(start.detach().cpu().numpy().tobytes()).hexdigest()
+    if call.observers.functions:
+        tables["callbacks"] = [name_of(callback) for callback in call.observers.functions]
     methods = [
         {"name": type(task.written).__name__, "label": task.label, **values(task.written)}
         for task in tasks
     ]
-    return Script(name, as_toml({**top, "problem": _facts(first.problem), "method": methods}))
+    return Script(name, as_toml({**tables, "problem": _facts(first.problem), "method": methods}))
 
 
 def code_of(tasks: Sequence[Task], given: Observers) -> dict[str, str | None]:
@@ -350,7 +306,7 @@ def code_of(tasks: Sequence[Task], given: Observers) -> dict[str, str | None]:
     """
     first = tasks[0]
     things = dict(first.problem.choices())
-    if not is_known(type(first.problem)):
+    if not installed(type(first.problem).__module__):
         things["problem"] = type(first.problem)
     things |= {f"method {task.label}": task.written for task in tasks if _is_own(task.written)}
     settings = {**vars(first.setup), "stop": given.stop, "best": given.best}
@@ -360,20 +316,7 @@ def code_of(tasks: Sequence[Task], given: Observers) -> dict[str, str | None]:
 
 def _is_own(value: object) -> bool:
     parts = value if isinstance(value, list | tuple) else [value]
-    return not all(is_known(type(part)) for part in parts)
-
-
-def _setup(task: Task) -> Values:
-    """The settings of a task that decide numbers; the place of client states does not."""
-    found = dict(vars(task.setup))
-    del found["own"]
-    found["engine"] = numbers_of(found["engine"])
-    if found["x0"] is not None:
-        start = found["x0"].detach().cpu().numpy()
-        found["x0"] = hashlib.sha256(start.tobytes()).hexdigest()
-    if found["epochs"] is not None:
-        del found["steps"]
-    return found
+    return not all(installed(type(part).__module__) for part in parts)
 
 
 def _facts(problem: Problem) -> Values:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from undrift.core.params import BadParameters
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Sums, taken
-from undrift.records.history import Frame, frame
 from undrift.records.rows import Row
 
 if TYPE_CHECKING:
@@ -71,16 +70,6 @@ class ClientHistory(Mapping[str, Floats]):
         name = metric or self._judge
         values = self[name][-1]
         return np.lexsort((_sign(name) * values, np.isnan(values)))
-
-    def frame(self) -> Frame:
-        """A row per round and client, as a DataFrame of pandas or polars."""
-        return frame(
-            {"round": int(round), "client": client}
-            | {name: values[k, client] for name, values in columns.items()}
-            for columns in [dict(self)]
-            for k, round in enumerate(self.rounds)
-            for client in range(self.clients)
-        )
 
     @property
     def _judge(self) -> str:
@@ -146,7 +135,7 @@ def spreads(row: Row) -> dict[str, float]:
         if not len(values):
             continue
         with np.errstate(invalid="ignore"):  # infinite losses of a run that diverges
-            low, middle, high = _quantiles(values)
+            low, middle, high = map(float, np.quantile(values, (0.1, 0.5, 0.9)))
             found |= {
                 f"{OF_CLIENTS}{name}_mean": float(values.mean()),
                 f"{OF_CLIENTS}{name}_std": float(values.std()),
@@ -178,18 +167,6 @@ def worst(values: Floats, metric: str, share: float = SHARE) -> float:
     number = math.ceil(round(share * len(known), 9))
     ordered = np.sort(_sign(metric) * known)[:number]
     return float(_sign(metric) * ordered.mean())
-
-
-def _quantiles(values: Floats) -> list[float]:
-    """At 10, 50 and 90 %, between neighbours in proportion; NumPy's are NaN beside an infinity."""
-    shares = np.array([0.1, 0.5, 0.9])
-    if np.isfinite(values).all():
-        return [*map(float, np.quantile(values, shares))]
-    ordered, places = np.sort(values), np.round(shares * (len(values) - 1), 9)
-    below, above = (ordered[at(places).astype(int)] for at in (np.floor, np.ceil))
-    part = places % 1
-    found = np.where(below == above, below, (1 - part) * below + part * above)
-    return [*map(float, found)]
 
 
 def _sign(metric: str) -> int:

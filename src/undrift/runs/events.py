@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import dataclass_transform
 
 from undrift.core.faults import Rejection
-from undrift.records.outcome import Outcome, in_words
-from undrift.records.rows import Row
+from undrift.records.rows import Outcome, Row, in_words
 
 
 @dataclass_transform(frozen_default=True)

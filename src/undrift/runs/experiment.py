@@ -17,16 +17,14 @@ from undrift.core.stopping import USUALLY
 from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.records import models
-from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Row, checkpoint
+from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Recipe, Row, checkpoint
 from undrift.records.journal import Journal
 from undrift.records.models import Best
-from undrift.records.recipe import Recipe
 from undrift.records.rows import Key
 from undrift.runs.advice import advise, failure, way_on
 from undrift.runs.callbacks import Callbacks
 from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, ignore
-from undrift.runs.prepare import Build, Task, build_all, lay_out, together
-from undrift.runs.threads import threads
+from undrift.runs.prepare import Build, Task, build_all, lay_out, threads, together
 from undrift.runs.trial import (
     NO_RULES,
     PAUSE,

@@ -2,7 +2,7 @@
 
 A job runs one method with one seed, and records into a journal of its own inside the run's folder.
 This process shows the rows as they appear, and gathers the journals. All that crosses to a job is
-plain data, so any :class:`concurrent.futures.Executor` of processes will do.
+plain data.
 
 Numbers do not depend on how many processes there are: each computes with as many threads as a
 single one would, since sums of floating-point numbers can depend on that.
@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
-    Executor,
     Future,
     ProcessPoolExecutor,
     wait,
@@ -32,8 +31,7 @@ import torch
 
 from undrift.records.folder import Folder, checkpoint
 from undrift.records.journal import Journal
-from undrift.records.outcome import Outcome
-from undrift.records.rows import Key
+from undrift.records.rows import Key, Outcome
 from undrift.runs.environment import deterministic
 from undrift.runs.events import Began, Emit, Ended, Event, Measured, Notice
 from undrift.runs.experiment import Experiment, MethodResult, make
@@ -108,7 +106,7 @@ def run_jobs(
     emit: Emit,
     stop: StopSignal | None,
     pause: float,
-    jobs: int | Executor,
+    jobs: int,
 ) -> Iterator[MethodResult]:
     """Run what is left to run; results come as they end."""
     ended = {outcome.key: outcome for outcome in folder.outcomes()}
@@ -140,7 +138,7 @@ def run_jobs(
             emit(Measured(**about, row=row))
 
     try:
-        with _pool(jobs, len(waiting)) as pool:
+        with _pool(max(1, min(jobs, len(waiting)))) as pool:
             while waiting or running:
                 if stop and stop.asked:
                     (folder.parts / STOP).touch()
@@ -183,14 +181,11 @@ def _ready(
 
 
 @contextmanager
-def _pool(jobs: int | Executor, most: int) -> Iterator[Executor]:
-    """The pool that was given, or one of so many processes that ends with the block."""
-    if isinstance(jobs, Executor):
-        yield jobs
-        return
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of so many processes, which ends with the block."""
     others, context = multiprocessing.active_children(), multiprocessing.get_context("spawn")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for those that are started from here
-    pool = ProcessPoolExecutor(max(1, min(jobs, most)), context, _end_with_parent)
+    pool = ProcessPoolExecutor(jobs, context, _end_with_parent)
     try:
         yield pool
     except BaseException:

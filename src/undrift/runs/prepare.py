@@ -1,17 +1,20 @@
-"""From a spec or a call to tasks: problems built, hyper-parameters set, memory found."""
+"""From a spec or a call to tasks: problems built, hyper-parameters set, memory found; threads."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 import torch
 from torch import Tensor
 
+from undrift._threads import cores
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, refuse
@@ -23,8 +26,7 @@ from undrift.engines.memory import Needs, NoRoom
 from undrift.engines.named import load
 from undrift.objectives import Objective
 from undrift.problems.named import Named, find
-from undrift.spec.errors import BadSpec, Complaint
-from undrift.spec.lines import Keys
+from undrift.spec.errors import BadSpec, Complaint, Keys
 from undrift.spec.schema import Entry, Spec, changed, path_of
 from undrift.spec.user_files import line_in
 from undrift.theory import prescribe
@@ -32,6 +34,8 @@ from undrift.theory import prescribe
 MANY = 100_000
 """Samples up to which a row takes milliseconds."""
 STRIDES = (1, 2, 5, 10, 20, 50)
+SMALL = 2_000_000
+"""Parameters times samples of a gradient of all clients, below which one thread is fastest."""
 EXPECTED = (ValueError, OSError, RuntimeError, MemoryError, OverflowError)
 """Errors of problems that cannot be built from what was given."""
 
@@ -257,3 +261,20 @@ def _task(
         raise BadSpec([say_where(("engine", field), text) for field, text in found]) from None
     own = entry.file or spec.problem_file or next(iter(spec.sources), None)
     return dataclasses.replace(task, file=own, needs=needs)
+
+
+@contextmanager
+def threads(problem: Problem, batch: int | None, cohort: Sampling | None) -> Iterator[None]:
+    """No more than there are cores to use, and one for small gradients, where more are slower.
+
+    If OMP_NUM_THREADS is set, as many as it says.
+    """
+    before = torch.get_num_threads()
+    samples = batch or sum(problem.samples) / problem.clients or 1
+    size = problem.dim * samples * (cohort.size if cohort else problem.clients)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1 if size < SMALL else min(before, cores()))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

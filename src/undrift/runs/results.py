@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from undrift.core.faults import Rejection
 from undrift.core.method import Method
+from undrift.core.params import unknown
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Unsupported
-from undrift.data.files import brief
 from undrift.engines import Engine, Ledger
-from undrift.engines.options import FederatedOptions
 from undrift.records import models
-from undrift.records.differences import against
+from undrift.records.differences import against, curves
 from undrift.records.folder import Folder, Outcome, Row
-from undrift.records.history import Frame, History, frame
 from undrift.records.models import Best
-from undrift.records.outcome import in_words
-from undrift.records.rows import Key, choose, key_of
-from undrift.report.differences import Differences
+from undrift.records.rows import Key, choose, columns, in_words, key_of
 from undrift.report.summary import summarise
-from undrift.report.tables import results
+from undrift.report.tables import Differences, results
 from undrift.runs.clients import ClientHistory, at_model
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
@@ -38,6 +36,50 @@ if TYPE_CHECKING:
 
 SPENT = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
+
+
+class History(Mapping[str, NDArray[np.float64]]):
+    """Columns by name; a value a problem does not have is NaN.
+
+    ``vectors`` is what each participating client sent and received so far, in vectors of model
+    size.
+    """
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._rows = list(rows)
+
+    def __getitem__(self, column: str) -> NDArray[np.float64]:
+        if not any(column in row for row in self._rows):
+            raise KeyError(f"{column} was not recorded; there are {', '.join(self)}")
+        return np.array([row.get(column, np.nan) for row in self._rows])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for row in self._rows for name in row))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    @property
+    def rows(self) -> list[Row]:
+        """One mapping per evaluation."""
+        return self._rows
+
+    @property
+    def last(self) -> Row:
+        return self._rows[-1]
+
+    def __repr__(self) -> str:
+        return f"History({len(self._rows)} rows; last: {self.ending()})"
+
+    def ending(self, without: Collection[str] = ()) -> str:
+        """The last row in words, but for some columns."""
+        last = self._rows[-1] if self._rows else {}
+        shown = [f"{k}={_short(v)}" for k, v in last.items() if k not in without]
+        return ", ".join(shown) or "empty"
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @dataclasses.dataclass(repr=False)
@@ -103,7 +145,8 @@ class Run:
 
         Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
         """
-        return Runs({(self.label or type(self.method).__name__, self.seed): self}).plot(y, x, ax)
+        alone = dataclasses.replace(self, same_as=None)
+        return Runs({(self.label or type(self.method).__name__, self.seed): alone}).plot(y, x, ax)
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -142,23 +185,20 @@ class Runs(Mapping[Key, Run]):
 
     @property
     def records(self) -> list[Row]:
-        """Every recorded row, with its label, method and seed."""
+        """Every recorded row, with its label, method and seed: ``pandas.DataFrame`` takes them.
+
+        A method that no seed changes was run with one of them, and has the rows of that one.
+        """
         return [
             {"label": label, "method": type(run.method).__name__, "seed": seed, **row}
             for (label, seed), run in self.items()
+            if run.same_as is None
             for row in run.history.rows
         ]
 
-    def frame(self) -> Frame:
-        """The records as a DataFrame of pandas or polars, whichever is installed.
-
-        Where no seed changes a method, ``same_as`` is the seed whose run stands for the others'.
-        """
-        return frame([row | {"same_as": self[key_of(row)].same_as} for row in self.records])
-
     def table(self) -> str:
         """How each method ended, as text: means ± standard deviations over its seeds."""
-        return results(summarise(self._drawn, None, self._outcomes)).text(math.inf)
+        return results(summarise(self.records, None, self._outcomes)).text(math.inf)
 
     def against(self, baseline: str, target: float | None = None) -> Differences:
         """How much the others differ from the method with that label, seed by seed.
@@ -172,14 +212,9 @@ class Runs(Mapping[Key, Run]):
         labels = [*dict.fromkeys(label for label, _ in self)]
         if baseline not in labels:
             raise KeyError(f"no method is called {baseline!r}; there are {', '.join(labels)}")
-        column = metric(self._drawn)
-        found = against(self._drawn, self._outcomes, column, target, baseline)
+        column = metric(self.records)
+        found = against(self.records, self._outcomes, column, target, baseline)
         return Differences(baseline, column, found)
-
-    @property
-    def _drawn(self) -> list[Row]:
-        """The records without those of seeds that change nothing."""
-        return [row for row in self.records if self[key_of(row)].same_as is None]
 
     @property
     def _outcomes(self) -> list[Outcome]:
@@ -193,19 +228,26 @@ class Runs(Mapping[Key, Run]):
 
         A method has one colour; the more seeds it was run with, the paler their lines.
         """
-        from undrift.plots.columns import metric
-        from undrift.plots.curves import curve
-        from undrift.plots.style import line_styles
+        from matplotlib.ticker import MaxNLocator
 
-        column, styles = y or metric(self.records), line_styles(label for label, _ in self)
-        for label, style in styles.items():
-            own = [run for (name, _), run in self.items() if name == label and run.same_as is None]
-            style["alpha"] = 1 / len(own) ** 0.5
-            for k, run in enumerate(own):
-                name, samples = None if k else label, run.problem.metric_samples
-                ax = curve(run.history, column, x, name, ax, samples=samples, style=style)
+        from undrift.plots.columns import axis, metric
+        from undrift.plots.curves import draw, entries, finish, line_styles
+
+        rows, column = self.records, y or metric(self.records)
+        if wrong := {x, column} - columns(rows).keys():
+            raise KeyError(unknown("column", wrong.pop(), columns(rows)))
         if ax is None:
-            raise ValueError("nothing to draw: no method was run")
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+        found = curves(rows)
+        draw(ax, found, x, column, line_styles(found))
+        samples = {run.problem.metric_samples for run in self.values()}
+        finish(ax, axis(x), axis(column, samples=samples.pop()), zero=False)
+        if x == "round":
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        shown = entries([ax])
+        ax.legend([*shown.values()], [*shown], frameon=False, fontsize="small")
         return ax
 
     def __repr__(self) -> str:
@@ -234,10 +276,6 @@ class Recorded:
 
     client_rows: list[Row] = dataclasses.field(default_factory=list)
     """What each client had at every row, if the run was asked to measure it (``per_client``)."""
-
-    def frame(self) -> Frame:
-        """The records as a DataFrame of pandas or polars, whichever is installed."""
-        return frame(self.records)
 
     def history(self, label: str, seed: int | None = None) -> History:
         """The columns of one method; ``seed`` may be left out where it has one."""
@@ -275,18 +313,9 @@ class Recorded:
             )
         code = None if trust else distrust("found.module(..., trust=True)")
         spec = load_spec(self.folder.file("spec.toml"), code=code)
-        try:
-            problem = spec.problem_at(spec.seeds[0] if seed is None else seed).build()
-            net = models.module(problem, problem.start())
-            net.load_state_dict(tensors)
-        except (OSError, RuntimeError, TypeError, ValueError) as error:
-            if not isinstance(spec.engine, FederatedOptions):
-                raise
-            raise Unsupported(
-                f"{self.folder.path} was trained by a federation whose nodes keep the data, and "
-                f"its network cannot be built from what is here ({brief(error)}): build it in your "
-                "program and give it the tensors in models, by load_state_dict"
-            ) from error
+        problem = spec.problem_at(spec.seeds[0] if seed is None else seed).build()
+        net = models.module(problem, problem.start())
+        net.load_state_dict(tensors)
         return net
 
     def __repr__(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import cast
 
@@ -24,8 +23,7 @@ from undrift.records import models
 from undrift.records.folder import METRIC_SAMPLES, MORE_ROUNDS, SPECS, BadFolder, Folder, Row, made
 from undrift.records.journal import Journal, RunRecord
 from undrift.records.models import Best
-from undrift.records.outcome import Outcome
-from undrift.records.rows import Key, key_of
+from undrift.records.rows import Key, Outcome, key_of
 from undrift.runs.calls import Save
 from undrift.runs.environment import environment
 from undrift.runs.events import Emit, Ended, Event, Finishing, LeftOut, Measured, Notice, ignore
@@ -36,37 +34,19 @@ from undrift.runs.tensorboard import TensorBoard
 from undrift.runs.trial import PAUSE, StopSignal
 from undrift.spec.schema import Spec, Table
 
-SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
-
-
-class AnotherRun(BadFolder):
-    """A folder holds a run that what was asked for would not continue."""
-
-    def __init__(self, path: Path, changed: str, remedy: str):
-        super().__init__(f"{path} holds another run: {changed}. {remedy}")
-        self.changed = changed
-
 
 def run_experiment(
     experiment: Experiment,
     save: Save | None,
     emit: Emit,
-    jobs: int | Executor = 1,
+    jobs: int = 1,
 ) -> Runs:
     """Run an experiment, in a folder if it is to be saved, and gather its runs."""
-    wrong = {}
-    if not isinstance(jobs, Executor) and not fits(jobs, Count):
-        wrong["jobs"] = not_allowed("jobs", jobs, describe(Count))
-    elif jobs != 1 and save is None:
-        wrong["save"] = "several jobs need a folder: give save"
-    elif jobs != 1 and not isinstance(experiment.recipe, Spec):
-        wrong["jobs"] = SHARED
-    if wrong:
-        raise BadParameters("run", wrong)
     ranks = shared(experiment)
-    if jobs != 1 and ranks is not None:
-        wrong["jobs"] = "the engine distributed shares each run among its processes: leave out jobs"
-        raise BadParameters("run", wrong)
+    spread = save is not None and isinstance(experiment.recipe, Spec) and ranks is None
+    if not fits(jobs, Count) or (jobs != 1 and not spread):
+        allowed = f"{describe(Count)}; above 1 for a spec that is saved, not on several ranks"
+        raise BadParameters("run", {"jobs": not_allowed("jobs", jobs, allowed)})
     if save is None:
         return _in_memory(experiment, emit)
     folder = Folder(Path(save.folder))
@@ -79,18 +59,17 @@ def run_experiment(
         found = folder.differences(experiment.recipe)
         changed = "; ".join(found.values()) or "its Python files have changed"
         more = MORE_ROUNDS if [*found] == ["rounds"] else ""
-        raise AnotherRun(
-            folder.path,
-            changed,
-            f"{more}Give another folder, or undrift.Save(folder, overwrite=True)",
-        )
+        remedy = f"{more}Give another folder, or undrift.Save(folder, overwrite=True)"
+        raise BadFolder(f"{folder.path} holds another run: {changed}. {remedy}")
     if state == "same" and not save.overwrite:
         compare(folder, experiment, emit)
         folder.tidy()
         if ranks is not None:
             check_same(experiment, ranks)
             ranks.tell(None)
-        return _told(_recorded(experiment, folder), folder, ranks)
+        record = folder.record()
+        results = [*map(MethodResult, record.outcomes)]
+        return _told(_collect(experiment, results, record, folder), folder, ranks)
     made(folder.path)
     results = run_in_folder(
         experiment,
@@ -154,12 +133,6 @@ def _in_memory(experiment: Experiment, emit: Emit) -> Runs:
     return _collect(experiment, list(experiment.run(emit=hear)), record)
 
 
-def _recorded(experiment: Experiment, folder: Folder) -> Runs:
-    """The runs of a folder that is finished."""
-    record = folder.record()
-    return _collect(experiment, [*map(MethodResult, record.outcomes)], record, folder)
-
-
 def _collect(
     experiment: Experiment,
     results: Sequence[MethodResult],
@@ -193,16 +166,15 @@ def _collect(
             note=outcome.note,
             model=model,
             suggested=outcome.suggested,
-            left_out=[rejection_of(row) for row in left_out.get(key, ())],
+            left_out=[
+                Rejection(*(row[name] for name in Rejection._fields))
+                for row in left_out.get(key, ())
+            ],
             client_rows=of_clients.get(key, []),
             best=chosen,
             same_as=outcome.same_as,
         )
     return Runs(found, folder.path if folder else None)
-
-
-def rejection_of(row: Row) -> Rejection:
-    return Rejection(*(row[name] for name in Rejection._fields))
 
 
 def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
@@ -225,7 +197,7 @@ def run_in_folder(
     stop: StopSignal | None = None,
     pause: float | None = None,
     loggers: Sequence[str] = (),
-    jobs: int | Executor = 1,
+    jobs: int = 1,
 ) -> list[MethodResult]:
     """Run what is left of an experiment into a folder; ``afresh`` empties the folder first.
 
@@ -282,7 +254,7 @@ def begin(folder: Folder, experiment: Experiment) -> None:
 
 def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     """Open a folder that holds a part of the run."""
-    recipe, before = experiment.recipe, folder.environment
+    recipe = experiment.recipe
     compare(folder, experiment, emit)
     if folder.state(recipe) == "shorter":
         folder.extend(recipe)
@@ -294,12 +266,6 @@ def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     folder.resume()
     done = f"{len(folder.outcomes())} of {len(experiment.order)} are done"
     emit(Notice(f"Continues in {folder.path}: {done}."))
-    now = environment(_device(experiment))
-    changes = [f"{k} was {before[k]} and is {v}" for k, v in now.items() if before.get(k, v) != v]
-    if changes:
-        text = f"Since the run began, {', '.join(changes)}: its numbers may differ."
-        emit(Notice(text))
-        folder.log(text)
 
 
 def compare(folder: Folder, experiment: Experiment, emit: Emit) -> None:

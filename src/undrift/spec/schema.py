@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from undrift._files import reserved
@@ -17,10 +18,9 @@ from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines.options import EngineOptions, StoreOptions
 from undrift.engines.options import registry as engines
 from undrift.objectives import Objective
-from undrift.problems.named import Named
-from undrift.spec import writer
-from undrift.spec.errors import Complaint, Origin, keys_of
-from undrift.spec.lines import Keys
+from undrift.problems.named import Named, find
+from undrift.spec.document import toml
+from undrift.spec.errors import Complaint, Keys, Origin, keys_of
 from undrift.spec.user_files import UserCall
 
 Values = dict[str, Any]
@@ -109,6 +109,21 @@ class Settings(RunOptions):
     stop: EarlyStopping | None = None
     best: Goal | None = None
 
+    @property
+    def seeds(self) -> list[int]:
+        """One run of every method with each."""
+        return [self.seed] if isinstance(self.seed, int) else self.seed
+
+    def top(self) -> Values:
+        """The settings as the top of a document has them."""
+        found: Values = {name: getattr(self, name) for name in SETTINGS}
+        found |= {"seed": self.seeds, "training": changed(self.training) or None}
+        if self.epochs is not None:
+            del found["steps"]
+        options = changed(self.engine)
+        found["engine"] = {"name": self.engine.name, **options} if options else self.engine.name
+        return found
+
 
 PER_METHOD = ("rounds", "steps", "epochs", "schedule", "training", "objective")
 """Settings that a [[method]] may have for itself; at the top they are for all methods."""
@@ -147,11 +162,6 @@ class Spec(Settings):
     """The users' files, by their place relative to the spec, in its order."""
     origin: Origin = dataclasses.field(compare=False, repr=False)
 
-    @property
-    def seeds(self) -> list[int]:
-        """One run of every method with each."""
-        return [self.seed] if isinstance(self.seed, int) else self.seed
-
     def setting(self, entry: Entry) -> Values:
         """How ``entry`` is run: arguments of ``undrift.runs.api.prepare``."""
         here = {name: getattr(self, name) for name in ("engine", "dtype", "device")}
@@ -176,21 +186,15 @@ class Spec(Settings):
 
     def document(self) -> Values:
         """The spec with every default written out, as TOML holds it."""
-        top = {name: getattr(self, name) for name in SETTINGS}
-        top |= {"seed": self.seeds, "training": changed(self.training) or None}
-        if self.epochs is not None:
-            del top["steps"]
-        options = changed(self.engine)
-        top["engine"] = {"name": self.engine.name, **options} if options else self.engine.name
         file = {} if self.problem_file is None else {"file": self.problem_file}
         problem = {"name": self.problem_name, **file, **values(self.problem)}
         own = {name: call.table() for name, call in self.calls.items()}
         methods = [self._table(entry) for entry in self.entries]
-        return as_toml(top | {"problem": problem, **own, "method": methods})
+        return as_toml(self.top() | {"problem": problem, **own, "method": methods})
 
     def toml(self) -> str:
         """The document as a file."""
-        return writer.toml(self.document())
+        return toml(self.document())
 
     @property
     def identity(self) -> str:
@@ -269,3 +273,23 @@ def _plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
     return value
+
+
+def varied(document: Table) -> str:
+    """What differs from seed to seed in the run of a spec, and what does not, in words.
+
+    >>> varied({"problem": {"name": "images"}})
+    'random draws (same split, same first weights)'
+    >>> varied({"problem": {"name": "images"}, "vary": ["split", "start"]})
+    'split and first weights (same random draws)'
+    """
+    vary, problem = document.get("vary", ["draws"]), document.get("problem", {})
+    words = {"draws": "random draws"}
+    if "file" in problem:
+        words |= {"split": "data"} if "seed" in problem else {}
+    else:
+        with suppress(ValueError):  # a file of somebody else's
+            words |= find(str(problem.get("name")))[0].chance
+    text = " and ".join(word for part, word in words.items() if part in vary)
+    fixed = ", ".join(f"same {word}" for part, word in words.items() if part not in vary)
+    return f"{text} ({fixed})" if fixed else text

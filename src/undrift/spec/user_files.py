@@ -162,14 +162,6 @@ def _is_inside(folder: Path, file: str) -> bool:
     return found.is_relative_to(folder) and found.relative_to(folder).as_posix() == file
 
 
-def source_files(document: Mapping[str, Any]) -> list[str]:
-    """The users' files that the document of a checked spec names."""
-    methods = document.get("method", [])
-    found = [document.get(key) for key in ("problem", "network", "data", "objective")]
-    found += [*methods, *(table.get("objective") for table in methods)]
-    return sorted({t["file"] for t in found if isinstance(t, Mapping) and "file" in t})
-
-
 def parameters(maker: Maker, offered: Collection[str] = ()) -> type:
     """A dataclass of what a spec may set of a function, or of the constructor of a class.
 

@@ -19,8 +19,7 @@ from undrift.core.method import Method
 from undrift.core.params import THEORY
 from undrift.core.stopping import EarlyStopping
 from undrift.methods._shared import AnchorGradient
-from undrift.plots.curves import grid
-from undrift.plots.style import finish, legend, line_styles
+from undrift.plots.curves import finish, grid, legend, line_styles
 from undrift.report.table import Table
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def instance(L: float, delta: float) -> Problem:
 
 def measure(quick: bool, say: Callable[[str], None]) -> Found:
     """Run every method on every instance."""
-    from undrift.runs.threads import threads
+    from undrift.runs.prepare import threads
 
     sweeps = LESS if quick else SWEEPS
     at: dict[tuple[float, float], dict[str, tuple[float, float]]] = {}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from undrift.plots.style import COLOURS, GREY, MARKS, PALE, Style, finish, legend
+from undrift.plots.curves import COLOURS, GREY, MARKS, PALE, Style, finish, legend
 from undrift_papers.reproduce.verdict import PART, POINTS
 
 if TYPE_CHECKING:

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from undrift.plots.columns import LOGARITHMIC, SHARES, axis
-from undrift.plots.curves import drawn, grid
-from undrift.plots.style import GREY, Style, finish, fit_titles, legend, line_styles, plain
+from undrift.plots.curves import (
+    GREY,
+    Style,
+    drawn,
+    finish,
+    fit_titles,
+    grid,
+    legend,
+    line_styles,
+    plain,
+)
 from undrift.records.folder import Row
 from undrift_papers.fedred import rates
 from undrift_papers.reproduce.results import Report, Shown, furthest

@@ -158,7 +158,7 @@ def carry_out(
     """One run, from where it was left."""
     from undrift.engines.checkpoint import Shelf
     from undrift.runs import experiment
-    from undrift.runs.threads import threads
+    from undrift.runs.prepare import threads
 
     folder, spec, entry = cache.folder(want.key), want.spec, want.entry
     try:

@@ -153,15 +153,6 @@ def test_a_shorter_run_is_continued(papers, tmp_path, rounds):
     assert not list((tmp_path / "parts").rglob("*.safetensors"))
 
 
-def test_rows_that_a_kept_run_did_not_write_are_told(papers, tmp_path):
-    cache, (one, other) = Cache(tmp_path), wanted()[:2]
-    go(cache, [one, other])
-    mine, others = (cache.folder(want.key).file("metrics.jsonl") for want in (one, other))
-    mine.write_bytes(others.read_bytes())
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl changed"):
-        cache.found(one)
-
-
 def test_a_state_that_is_too_large_is_not_kept(papers, tmp_path, monkeypatch):
     full = SimpleNamespace(free=80)
     monkeypatch.setattr(performing.shutil, "disk_usage", lambda path: full)
@@ -197,9 +188,6 @@ def test_packs_travel(papers, tmp_path, rounds):
     assert go(there, wanted()) == [] and not rounds
     assert [rows(there, w) for w in wanted()] == [rows(here, w) for w in wanted()]
     file = there.folder(wanted()[0].key).file("metrics.jsonl")
-    file.write_bytes(file.read_bytes().replace(b'"round": 5', b'"round": 6'))
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl changed"):
-        there.found(wanted()[0])
     file.write_text("{}\n")
     assert there.unpack(pack) == 1  # what cannot be read is replaced
     assert [rows(there, w) for w in wanted()] == [rows(here, w) for w in wanted()]

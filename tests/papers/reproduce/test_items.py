@@ -12,7 +12,7 @@ import pytest
 
 from undrift.cli import main
 from undrift.core import params
-from undrift.spec import lines
+from undrift.spec import errors as lines
 from undrift.spec.errors import BadSpec
 from undrift_papers.reproduce import items
 from undrift_papers.reproduce.items import find, item, names
