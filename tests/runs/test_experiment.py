@@ -2,12 +2,14 @@
 
 import ast
 import math
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -181,6 +183,15 @@ def alive(pid):
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_pool_of_the_callers_is_used(place):
+    assert main(["run", "spec.toml", "--out", "one"]) == 0
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, context) as pool:
+        runs = undrift.run_spec("spec.toml", save="several/mine", jobs=pool)
+    assert {run.status for run in runs.values()} == {"done"}
+    same(place / "one/mine", place / "several/mine")
 
 
 def test_what_a_job_has_recorded_is_read_before_and_after_it_is_gathered(tmp_path):

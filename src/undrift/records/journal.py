@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +43,8 @@ PARTS = f"{CHECKPOINTS}/parts"
 LARGEST = 1 << 31
 """Bytes of a file that is read: some million rows."""
 ANEW = "Run it anew: undrift run SPEC --overwrite"
+DIGESTED = ("spec.toml", "environment.json", "partition.json", *NEEDED, "metrics.parquet")
+"""Files whose digests are in the summary; models have their own."""
 
 
 class RunRecord(NamedTuple):
@@ -109,8 +113,9 @@ class Journal:
         self._line(ENDED, json.dumps(outcome.record()).encode())
 
     def conclude(self, outcomes: Sequence[Outcome]) -> None:
-        """Record how all of them ended; this marks the run as over."""
-        found = {"outcomes": [outcome.record() for outcome in outcomes]}
+        """Record how all of them ended and the digests of files; this marks the run as over."""
+        digests = {name: self._digest(name) for name in DIGESTED if self.file(name).is_file()}
+        found = {"outcomes": [outcome.record() for outcome in outcomes], "sha256": digests}
         self.write(COMPLETE, json.dumps(found, indent=2) + "\n")
 
     def reopen(self, going: Collection[Key] = ()) -> None:
@@ -216,9 +221,7 @@ class Journal:
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
         if self.complete:
-            summary = parsed(self._content(COMPLETE))
-            entries = summary.get("outcomes") if isinstance(summary, dict) else None
-            path = self.file(COMPLETE)
+            path, entries = self.file(COMPLETE), self._summary().get("outcomes")
         else:
             path, entries = self.file(ENDED), [*map(parsed, self._lines(ENDED))]
         found = [_outcome(entry) for entry in entries] if isinstance(entries, list) else [None]
@@ -228,15 +231,28 @@ class Journal:
         return known
 
     def record(self) -> RunRecord:
-        """All of it."""
+        """All of it; warns of files that are not as the finished run left them."""
         outcomes = self.outcomes()  # before the rows, which may become more
         metrics, left_out, clients = map(self._rows, NEEDED)
+        written = self._summary().get("sha256") if self.complete else None
+        known = written if isinstance(written, dict) else {}
+        if changed := [n for n in DIGESTED if n in known and self._digest(n) != known[n]]:
+            warnings.warn(
+                f"{self.path}: {', '.join(changed)} changed since the run ended", stacklevel=3
+            )
         return RunRecord(metrics, outcomes, left_out, clients)
 
     def close(self) -> None:
         for file in self._open.values():
             file.close()
         self._open.clear()
+
+    def _summary(self) -> Row:
+        found = parsed(self._content(COMPLETE))
+        return found if isinstance(found, dict) else {}
+
+    def _digest(self, name: str) -> str:
+        return hashlib.sha256(self._content(name)).hexdigest()
 
     def _content(self, name: str) -> bytes:
         """The content of a file, none if it does not exist; it may be somebody else's."""

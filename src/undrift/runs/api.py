@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import get_overloads, overload
 
@@ -168,14 +169,15 @@ def run_spec(
     save: str | Path | Save | None = None,
     overrides: Sequence[str] = (),
     on_event: Emit | None = None,
-    jobs: int = 1,
+    jobs: int | Executor = 1,
 ) -> Runs:
     """Run a spec: a TOML file, or its content as a dictionary.
 
     ``overrides`` are "KEY=VALUE", as after ``undrift run -s``; ``save`` is the folder of the run.
     ``jobs`` processes share the work of a saved run; the numbers do not depend on it. They begin as
-    those of :mod:`multiprocessing` do, so a script needs ``if __name__ == "__main__":``. Python
-    files that a spec names are executed. Raises :class:`undrift.spec.errors.BadSpec`.
+    those of :mod:`multiprocessing` do, so a script needs ``if __name__ == "__main__":``; an
+    ``Executor`` of processes that see the folder will do too. Python files that a spec names are
+    executed. Raises :class:`undrift.spec.errors.BadSpec`.
 
     >>> import undrift as ud
     >>> method = {"name": "FedAvg", "lr": 0.05}
@@ -197,7 +199,7 @@ def resume(
     *,
     trust: bool = False,
     on_event: Emit | None = None,
-    jobs: int = 1,
+    jobs: int | Executor = 1,
 ) -> Runs:
     """Continue a run that was interrupted, from its last checkpoints.
 

@@ -2,7 +2,7 @@
 
 A job runs one method with one seed, and records into a journal of its own inside the run's folder.
 This process shows the rows as they appear, and gathers the journals. All that crosses to a job is
-plain data.
+plain data, so any :class:`concurrent.futures.Executor` of processes will do.
 
 Numbers do not depend on how many processes there are: each computes with as many threads as a
 single one would, since sums of floating-point numbers can depend on that.
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
+    Executor,
     Future,
     ProcessPoolExecutor,
     wait,
@@ -106,7 +107,7 @@ def run_jobs(
     emit: Emit,
     stop: StopSignal | None,
     pause: float,
-    jobs: int,
+    jobs: int | Executor,
 ) -> Iterator[MethodResult]:
     """Run what is left to run; results come as they end."""
     ended = {outcome.key: outcome for outcome in folder.outcomes()}
@@ -138,7 +139,7 @@ def run_jobs(
             emit(Measured(**about, row=row))
 
     try:
-        with _pool(max(1, min(jobs, len(waiting)))) as pool:
+        with _pool(jobs, len(waiting)) as pool:
             while waiting or running:
                 if stop and stop.asked:
                     (folder.parts / STOP).touch()
@@ -181,11 +182,14 @@ def _ready(
 
 
 @contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of so many processes, which ends with the block."""
+def _pool(jobs: int | Executor, most: int) -> Iterator[Executor]:
+    """The pool that was given, or one of so many processes that ends with the block."""
+    if isinstance(jobs, Executor):
+        yield jobs
+        return
     others, context = multiprocessing.active_children(), multiprocessing.get_context("spawn")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for those that are started from here
-    pool = ProcessPoolExecutor(jobs, context, _end_with_parent)
+    pool = ProcessPoolExecutor(max(1, min(jobs, most)), context, _end_with_parent)
     try:
         yield pool
     except BaseException:

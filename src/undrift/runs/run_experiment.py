@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import cast
 
@@ -39,12 +40,12 @@ def run_experiment(
     experiment: Experiment,
     save: Save | None,
     emit: Emit,
-    jobs: int = 1,
+    jobs: int | Executor = 1,
 ) -> Runs:
     """Run an experiment, in a folder if it is to be saved, and gather its runs."""
     ranks = shared(experiment)
     spread = save is not None and isinstance(experiment.recipe, Spec) and ranks is None
-    if not fits(jobs, Count) or (jobs != 1 and not spread):
+    if not (isinstance(jobs, Executor) or fits(jobs, Count)) or (jobs != 1 and not spread):
         allowed = f"{describe(Count)}; above 1 for a spec that is saved, not on several ranks"
         raise BadParameters("run", {"jobs": not_allowed("jobs", jobs, allowed)})
     if save is None:
@@ -197,7 +198,7 @@ def run_in_folder(
     stop: StopSignal | None = None,
     pause: float | None = None,
     loggers: Sequence[str] = (),
-    jobs: int = 1,
+    jobs: int | Executor = 1,
 ) -> list[MethodResult]:
     """Run what is left of an experiment into a folder; ``afresh`` empties the folder first.
 
