@@ -37,7 +37,7 @@ THOROUGH = {
     "engines/test_compile.py::test_all_methods_in_one_process_and_each_compiled_once",
     "engines/test_distributed.py::test_a_run_is_broken_off_and_continued_by_one_process",
     "engines/test_distributed.py::test_bad_input_is_answered_before_anything_is_made",
-    "engines/test_distributed.py::test_three_ranks_are_one_process",
+    "engines/test_distributed.py::test_ranks_are_one_process",
     "engines/test_dropout.py",
     "engines/test_many_clients.py::test_memory_follows_the_declared_state",
     "engines/test_options.py::test_only_the_reference_scope_moves_the_fixed_point",

@@ -128,6 +128,7 @@ class Spare(nn.Module):
 """
 
 
+@pytest.mark.covering(12)
 @pytest.mark.parametrize(
     ("kind", "old", "new", "expected"),
     [(kind, *mutant) for kind, mutants in MUTANTS.items() for mutant in mutants],

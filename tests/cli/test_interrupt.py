@@ -212,6 +212,7 @@ lr = 0.01
 """
 
 
+@pytest.mark.whole
 def test_jobs_stop_with_the_one_who_started_them(tmp_path):
     """SIGTERM goes to one process alone, unlike Ctrl-C."""
     (tmp_path / "long.toml").write_text(LONG)

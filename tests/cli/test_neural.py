@@ -105,7 +105,7 @@ def test_an_objective_the_network_cannot_serve_is_blamed(net, capsys):
 
 
 def test_what_is_to_be_said_of_the_data_stands_beside_every_accuracy(
-    net, noted, capsys, monkeypatch
+    net, noted, drawn, capsys, monkeypatch
 ):
     labels = []
     panels = figures.panels

@@ -47,8 +47,10 @@ def held_against_simulate(ranks, *words):
     assert json.loads(found[0][0].splitlines()[-1])["cases"] > 60
 
 
-def test_three_ranks_are_one_process():
-    held_against_simulate(3, "2")
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_are_one_process(ranks):
+    held_against_simulate(ranks, "2")
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ import undrift as ud
 from tests.federate import nets
 from tests.federate.in_process import SPEC, Session, draw, run
 from undrift.cli import main as undrift
-from undrift.core.problem import Unsupported
 from undrift.data.images import load_images
 from undrift.engines.messages.format import dump, parse
 from undrift.engines.messages.packet import Packet
@@ -133,16 +132,6 @@ def test_a_network_whose_state_dict_is_not_its_weights_is_not_described():
             return {name: 2 * v for name, v in super().state_dict(*given, **named).items()}
 
     assert known(problem_of(Scaled(2))) is None
-
-
-@pytest.mark.usefixtures("no_waiting")
-def test_a_module_that_cannot_be_built_here_says_what_to_do(clinics, monkeypatch):
-    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
-    found, _ = kept(nodes(clinics), spec(clinics, MLP, ""), clinics / "run")
-    with pytest.raises(Unsupported) as error:
-        found.module("Scaffold")
-    for word in ("pets", "load_state_dict"):
-        assert word in str(error.value)
 
 
 OTHER = {

@@ -181,6 +181,7 @@ def test_row_16_scaffold(seed):
     close(engine.clients.c, means, 1e-10)
 
 
+@pytest.mark.whole
 def test_row_16_scaffold_is_exact_with_partial_participation():
     fed, _, L = world(1)
     engine = Simulate(um.Scaffold(lr=0.05 / L), problem_of(fed), steps=4, cohort=2)

@@ -107,6 +107,7 @@ def drawn(page, chart="curves-chart"):
     return lines, bands
 
 
+@pytest.mark.whole
 def test_points_of_some_clients_only_are_open(opened, tmp_path):
     folder = record(tmp_path / "some", measured_clients=2, all_clients=3)
     assert main(["report", str(folder.path)]) == 0
@@ -174,6 +175,7 @@ def test_the_axis_decides_what_is_drawn(opened, files):
     )
 
 
+@pytest.mark.whole
 def test_a_band_reaches_from_the_least_to_the_most(opened, files):
     page = opened(files.known)
     lines, bands = drawn(page)
@@ -188,6 +190,7 @@ def test_a_band_reaches_from_the_least_to_the_most(opened, files):
     assert not bands and [len(line) for line in lines["SCAFFOLD"]] == [6, 7]
 
 
+@pytest.mark.whole
 def test_measure_scale_and_smoothing(opened, files):
     page = opened(files.known)
     scale = "document.getElementById('curves-chart').layout.yaxis.type"
@@ -208,6 +211,7 @@ def test_measure_scale_and_smoothing(opened, files):
     assert page.evaluate(scale) == "linear"  # as it was left
 
 
+@pytest.mark.whole
 def test_the_target_is_a_line_where_it_belongs(opened, files):
     page = opened(files.known)
     shapes = "document.getElementById('curves-chart').layout.shapes.map((s) => s.y0)"
@@ -231,6 +235,7 @@ def test_the_legend_hides_and_isolates(opened, files):
     assert list(drawn(page)[0]) == ["SCAFFOLD"]
 
 
+@pytest.mark.whole
 def test_tables_are_sorted_by_their_heads(opened, files):
     page = opened(files.known)
     names = page.locator("#results tbody th")
@@ -260,6 +265,7 @@ def test_the_keyboard_reaches_the_controls(opened, files):
     assert page.evaluate("document.activeElement.name") == "scale"
 
 
+@pytest.mark.whole
 def test_who_holds_what(opened, files):
     page = opened(files.known)
     z = "document.querySelector('[data-map]').data[0].z"
@@ -376,6 +382,7 @@ def test_several_runs(opened, files):
 # -- how the clients fare
 
 
+@pytest.mark.whole
 def test_the_baseline_is_chosen(opened, files):
     page = opened(files.fared)
     table = page.locator("#differences table:visible")
@@ -385,6 +392,7 @@ def test_the_baseline_is_chosen(opened, files):
     assert table.locator("caption").inner_text() == "Differences to SCAFFOLD, seed by seed"
 
 
+@pytest.mark.whole
 def test_on_paper_there_are_charts_and_no_controls(opened, files):
     page = opened(files.known)
     assert page.pdf(format="A4").startswith(b"%PDF")

@@ -299,6 +299,7 @@ ud.run(METHODS[1], mine(), rounds=6, steps=2, save="runs/own", callbacks=ud.Even
 """
 
 
+@pytest.mark.whole
 def test_a_program_that_is_killed_continues_when_it_is_run_again(tmp_path):
     def go(how):
         root = Path(__file__).parents[2]

@@ -44,7 +44,7 @@ LARGEST = 1 << 31
 """Bytes of a file that is read: some million rows."""
 ANEW = "Run it anew: undrift run SPEC --overwrite"
 DIGESTED = ("spec.toml", "environment.json", "partition.json", *NEEDED, "metrics.parquet")
-"""Files whose digests are in the summary; models have their own."""
+"""Files whose digests are in the summary, besides a user's Python files; models have their own."""
 
 
 class RunRecord(NamedTuple):
@@ -114,7 +114,9 @@ class Journal:
 
     def conclude(self, outcomes: Sequence[Outcome]) -> None:
         """Record how all of them ended and the digests of files; this marks the run as over."""
-        digests = {name: self._digest(name) for name in DIGESTED if self.file(name).is_file()}
+        own = [file.name for file in self.path.glob("*.py")]
+        names = [name for name in (*DIGESTED, *own) if self.file(name).is_file()]
+        digests = {name: self._digest(name) for name in names}
         found = {"outcomes": [outcome.record() for outcome in outcomes], "sha256": digests}
         self.write(COMPLETE, json.dumps(found, indent=2) + "\n")
 
@@ -236,7 +238,8 @@ class Journal:
         metrics, left_out, clients = map(self._rows, NEEDED)
         written = self._summary().get("sha256") if self.complete else None
         known = written if isinstance(written, dict) else {}
-        if changed := [n for n in DIGESTED if n in known and self._digest(n) != known[n]]:
+        inside = [name for name in known if Path(name).name == name]
+        if changed := [name for name in inside if self._digest(name) != known[name]]:
             warnings.warn(
                 f"{self.path}: {', '.join(changed)} changed since the run ended", stacklevel=3
             )

@@ -80,8 +80,6 @@ def main(args: Namespace) -> int:
         if options.only:
             judge_labels(chosen, options.only)
         cache = Cache(args.out)
-        if args.list:
-            return listing(chosen, cache, options, args.json)
         if not chosen and not (args.pack or args.unpack):
             refuse(
                 ["nothing to reproduce: give PAPER/ITEM, PAPER or all"],
@@ -94,6 +92,8 @@ def main(args: Namespace) -> int:
             if not args.unpack.is_file():
                 refuse([f"--unpack {args.unpack}: there is no such file"])
             say(f"{count(cache.unpack(args.unpack), 'run')} taken in from {args.unpack}")
+        if args.list:
+            return listing(chosen, cache, options, args.json)
         if chosen:
             pages = args.pages or args.out
             for place in {pages} if args.kept else {pages, args.out}:
