@@ -57,6 +57,7 @@ class FlowerFederation(ClientExchange):
         record = None if folder is None else folder / RECORD
         super().__init__(session, spec.problem.clients, options, tell, record)
         self.spec, self.keys = spec, keys or {}
+        # Digests alone: a node runs its owner's copy of a file, never one that is sent to it.
         files = {name: hashlib.sha256(text).hexdigest() for name, text in spec.sources.items()}
         self._job = Job(spec.toml(), files, spec.entries[0].label)
         self._label = self._job.label
@@ -111,6 +112,7 @@ class FlowerFederation(ClientExchange):
         if complaints:
             return {}
         found: dict[Objective | None, Problem] = {}
+        # Before anything is trained: a node with other data would only pull the model elsewhere.
         first = problems[spec.entries[0].objective].digest()
         for client, about in enumerate(said):
             if about["digest"] != first:
@@ -177,6 +179,7 @@ class FlowerFederation(ClientExchange):
             state = None if described is None else state_of(described, tensors)
             found.append((tensors["x"], state))
 
+        # One client's start is everybody's: models that begin apart have no mean worth having.
         job = dataclasses.replace(self._job, samples=self._samples)
         self.exchange({0: Packet({**vars(job), "do": "start"})}, accept, "start", True)
         return found[0]
@@ -216,6 +219,7 @@ class FlowerFederation(ClientExchange):
             said[client] = reply.table
 
         self.exchange(packets, accept, "evaluate", self.options.absent == "wait")
+        # Answers come in any order; sums taken in that order would differ from run to run.
         self._report(problem, x, {client: said[client] for client in sorted(said)})
         return self._means({client: metrics[client] for client in sorted(metrics)})
 

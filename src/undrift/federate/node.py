@@ -129,9 +129,11 @@ class Joined:
             self._worker = self._start_worker()
         if self._launcher.code is not None:
             self._launcher = self._start_launcher()
+        # The SuperNode last: it takes messages, for which worker and launcher must be there.
         if self._supernode.code is None or now < self._next:
             return
         why = self._last_words()
+        # Only before it was ever let in: one that comes back is refused for a minute by rule.
         hopeless = any(mark in why for mark in compat.HOPELESS)
         if not self._ever_in and (hopeless or now - self._began > self.patience):
             raise NoFederation(f"{place} did not let this node in: {why}")

@@ -321,5 +321,6 @@ def local_federation(folder: Path, clients: int, data: Path | None = None) -> It
             nodes.append(Process(command, log, {"OMP_NUM_THREADS": threads}))
         yield link
     finally:
-        end_all(nodes)  # first: they still tell the SuperLink that they leave
+        # Nodes first: they still tell the SuperLink that they leave.
+        end_all(nodes)
         link.end()

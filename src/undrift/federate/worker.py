@@ -67,7 +67,8 @@ class ClientWorker:
             self._told = ""
             return found
         text = found.table["error"]
-        if text != self._told or found.table["lasting"]:  # what may pass is asked for again soon
+        # What may pass is asked for again soon, and told once.
+        if text != self._told or found.table["lasting"]:
             self._told = text
             self.tell(f"This node cannot do what the server asks: {text}")
         for folder in (self.config.data, self.config.states, self.config.methods):

@@ -71,6 +71,7 @@ def hit(curve: Curve, column: str, target: float | None) -> Row | None:
         target = math.nan
         if column == "gap" and start is not None and math.isfinite(start):
             target = RELATIVE * start
+    # Rows of some clients are passed over: a target that only the easy ones reach is not reached.
     sign = -1 if column == "accuracy" else 1
     rows = (row for row in curve if not of_some(row) and row.get(column) is not None)
     return next((row for row in rows if sign * row[column] <= sign * target), None)
@@ -123,6 +124,8 @@ def difference(
     Seeds that change neither are one: the same two runs stand for all of them.
     """
     both = [(seeds[seed], first[seed]) for seed in seeds if seed in first]
+    # By the seeds that were really run: a run that stands for three is one, or its interval would
+    # shrink with every seed that changes nothing.
     runs = {(one[0]["seed"], other[0]["seed"]): (one, other) for one, other in both}
     pairs = [(value(one), value(other)) for one, other in runs.values()]
     apart = [

@@ -120,6 +120,7 @@ def made(path: Path) -> None:
 
 def writable(path: Path) -> None:
     """Refuse a folder that cannot be made or written; trying leaves nothing behind."""
+    # Permissions do not tell: a disk may be full or read-only, so a file is really written.
     new = [place for place in (path, *path.parents) if not place.exists()]
     try:
         made(path)
@@ -160,6 +161,7 @@ class Folder(Journal):
                     f"{self.path} holds something else than a run; choose another name or --out"
                 )
             return "new"
+        # Files of code count by their bytes: a spec names them, and says nothing of their content.
         files = {name: self.file(name) for name in recipe.sources}
         kept = {name: file.read_bytes() for name, file in files.items() if file.is_file()}
         before, now = normal(self.document()), normal(recipe.document())
@@ -320,6 +322,8 @@ class Folder(Journal):
         import pyarrow
         from pyarrow import parquet
 
+        # summary.json is written last, since it marks the run as over: a kill before it leaves an
+        # unfinished run, and one after it only checkpoints that tidy() removes.
         self.gather()
         if not self.file(METRICS).exists():
             self.write(METRICS, "")
@@ -358,6 +362,7 @@ class Folder(Journal):
         self.write("environment.json", json.dumps(environment, indent=2) + "\n")
 
     def _write_recipe(self, recipe: Recipe) -> None:
+        # spec.toml last: a folder that has it has everything the spec names.
         for name, content in recipe.sources.items():
             self.write(name, content)
         self.write("spec.toml", recipe.toml())

@@ -51,6 +51,7 @@ def find(
 ) -> tuple[Outcome, Path]:
     """How that method ended, and the file of its model. Raises :class:`BadFolder`."""
     ended = {outcome.key: outcome for outcome in folder.record().outcomes}
+    # Without a seed, one that stands for others counts once; each of them can be asked for.
     run = [key for key, outcome in ended.items() if outcome.same_as is None]
     try:
         outcome = ended[choose(run if seed is None else ended, label, seed)]
@@ -110,6 +111,7 @@ def vector(problem: Problem, parts: dict[str, Tensor]) -> Tensor:
 
     if not isinstance(problem, Network):
         return parts["x"]
+    # Through a module, not by names: tied weights stand under several, frozen ones in none of x.
     net = problem.module(problem.start())
     net.load_state_dict(parts)
     weights = [p.detach().reshape(-1) for p in net.parameters() if p.requires_grad]
@@ -145,6 +147,7 @@ class Best:
 
     def see(self, row: Row, x: Tensor) -> None:
         """Compare with another one, if all clients measured it; of equals the first stays."""
+        # A mean over the clients that answered may be best because the hard ones were away.
         if of_some(row):
             return
         metric = self.goal.column(row)

@@ -60,6 +60,7 @@ def _spelled(value: object) -> object:
     """JSON has no infinity, which becomes a word, and no NaN, which becomes null."""
     if isinstance(value, list):
         return [*map(_spelled, value)]
+    # Python would write Infinity and NaN, which no other reader of JSON takes.
     if not isinstance(value, float) or math.isfinite(value):
         return value
     return WORDS.get(value)
@@ -85,6 +86,8 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
 
 def row_of(text: bytes, needed: set[str]) -> Row | None:
     """The row of a line; ``None`` if it has none."""
+    # A kill in the middle of a write leaves half a line, and others may edit the file: what is not
+    # whole is no row, and the journal measures it again.
     row = parsed(text)
     whole = isinstance(row, dict) and row.keys() >= needed
     return row if whole and keyed(row) and isinstance(row["round"], int) else None

@@ -150,6 +150,7 @@ WEIGHT = (
 
 def refuse_network(module: nn.Module) -> None:
     """Refuse what cannot be trained here at all."""
+    # In this order: what was wrapped or compiled hides its layers from the checks that follow.
     refuse(NETWORK, module)
     refuse_batch_statistics(module)
     for name, layer in module.named_modules():
@@ -160,6 +161,7 @@ def refuse_network(module: nn.Module) -> None:
 
 def refuse_memory(before: nn.Module, after: nn.Module) -> None:
     """Refuse a network whose buffers a pass in training mode changes."""
+    # All clients train copies of one network: a buffer that one changes would be everybody's.
     for (name, buffer), kept in zip(after.named_buffers(), before.buffers(), strict=True):
         if not torch.equal(buffer, kept):
             raise ValueError(
@@ -195,6 +197,7 @@ class FirstPass(NamedTuple):
     @property
     def in_range(self) -> bool:
         """Whether all targets of a loss of classes that it does not ignore number outputs."""
+        # On a GPU a class that is out of range breaks the process, without a word about which.
         counted = target_weights(self.loss)
         if (self.loss is not None and counted is None) or getattr(self.outputs, "ndim", 0) < 2:
             return True
@@ -335,12 +338,15 @@ def choose(
         outputs = _outputs(placed.network, rows)
     first = FirstPass(placed.network.net, loss, objective, rows, outputs, targets, names)
     refuse_first(first)
+    # A plain cross-entropy becomes undrift's own, whatever it was given as: that one is compiled,
+    # stacked and, for an MLP, differentiated by formula.
     local: LocalLoss
     if loss is None or (first.classes and plain_cross_entropy(loss, targets)):
         local = objective if isinstance(objective, Objective) else CrossEntropy()
         scoring = ClassScoring() if wanted is None else Scoring(cross_entropy, wanted)
         _try_loss(placed, F.cross_entropy, first.rows)
     else:
+        # Tried on a copy in the precision of the run: weights of classes must follow it there.
         own = own_loss(loss, targets)  # type: ignore[arg-type]  # refuse_first
         local, scoring = own, _scoring(own, wanted, first)
         with about("Neural", "loss"):
@@ -348,6 +354,7 @@ def choose(
             repeatable("the loss", lambda: _try_loss(placed, function, first.rows))
     with about("Neural", "metrics"):
         scoring.counted |= try_metrics(scoring.metrics, first.outputs, first.rows.y)
+    # Test data are tried too: a run of hours must not fail at its first row.
     if samples.test is not None:
         with about("Neural", "test", "test data: "):
             rows = placed.few(test=True)
@@ -360,6 +367,7 @@ def choose(
 
 def _outputs(network: FlatNetwork, rows: SampleRows) -> Output:
     """What the network makes of some samples when it is judged; tried in training too."""
+    # Really run, in both modes: what a forward draws or changes can be read from no attribute.
     outputs, _ = repeatable(
         "the network in evaluation mode", lambda: network.trial(rows.x, training=False)
     )
@@ -380,6 +388,7 @@ def _try_loss(placed: Placed, function: Callable[..., Tensor], rows: SampleRows)
         try:
             value = function(outputs, rows.y)
             refuse_value(name, value)
+            # A loss of detached outputs has a value and no gradient: training would stand still.
             torch.autograd.grad(value, weights)
         except Exception as error:  # a user's function may fail in any way
             text = (

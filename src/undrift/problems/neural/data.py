@@ -88,6 +88,7 @@ class SampleTable:
         if self.on_disk:
             numbers = numbers.cpu()
             return self.rows.mapped(lambda v: v.index_select(0, numbers).to(self.device))
+        # The usual case by itself, without a walk through fields: this runs in every local step.
         if isinstance(self.x, Tensor) and isinstance(self.y, Tensor):
             return SampleRows(self.x.index_select(0, numbers), self.y.index_select(0, numbers))
         return self.rows.mapped(lambda v: v.index_select(0, numbers))
@@ -110,6 +111,7 @@ class ClientData(NamedTuple):
     def to(self, device: torch.device) -> ClientData:
         train, test = self.train.to(device), self.test
         if test is not None:
+            # Samples that were held out lie in the same table, which need not be there twice.
             test = train if test is self.train else test.to(device)
         return self._replace(train=train, test=test)
 
@@ -165,6 +167,7 @@ def _with_test(table: SampleTable, parts: list[np.ndarray], test: object) -> Cli
         if not 0 < test < 1:
             allowed = "a share of every client's samples, > 0 and < 1, or test data"
             raise ValueError(not_allowed("test", test, allowed))
+        # A sample that two clients hold could be in training with one and in test with the other.
         left, taken = hold_out(parts, float(test))
         if np.bincount(np.concatenate(parts)).max() > 1 or not any(map(len, taken)):
             raise ValueError(
@@ -293,6 +296,7 @@ def _read(name: str, dataset: _Dataset) -> SampleRows:
                 "undrift.data.from_datasets makes them of columns"
             ) from error
 
+    # In pieces: samples are objects first and a copy then, and both of a whole set may not fit.
     pieces = []
     for k in range(0, len(dataset), PIECE):
         numbers = range(k, min(k + PIECE, len(dataset)))

@@ -83,6 +83,8 @@ class OwnLoss:
 
     def slope(self, outputs: Tensor, targets: Fields, weights: Tensor) -> Tensor:
         """The derivative of each client's loss in its outputs ``[C, n, ...]``."""
+        # Only the loss is differentiated here; the layers before it have their own formula, which
+        # is what makes a plain MLP fast.
         with torch.enable_grad():
             leaf = outputs.detach().requires_grad_()
             if self.each is None:
@@ -134,6 +136,8 @@ def called(function: object) -> str:
 
 def own_loss(function: Loss, everything: Sequence[Fields]) -> OwnLoss:
     """A user's loss, after a look at the targets of all samples."""
+    # By what torch's own losses are known to do: whether any other function is a mean of a number
+    # for each sample cannot be found out by calling it.
     if comparing(function) is not None or _alike(function, everything):
         return OwnLoss(function, _each(function))
     classes = isinstance(everything[0], Tensor) and not everything[0].is_floating_point()

@@ -77,6 +77,7 @@ def _totals(found: Values) -> Totals:
     if not isinstance(found, tuple):
         return Totals(found.double(), torch.ones_like(found, dtype=torch.float64))
     values, weights = (v.double() for v in found)
+    # 0 * NaN is NaN: a sample that has no weight must not spoil the sum.
     return Totals((values * weights).where(weights != 0, 0.0), weights)
 
 
@@ -88,6 +89,7 @@ class ClassScoring(Scoring):
 
     def columns(self, outputs: Output, targets: Output) -> Columns:
         logits = outputs.double()
+        # The five largest once, for both metrics.
         best = _best(logits, targets)
         shares = [cross_entropy(logits, targets), best[:, 0].double(), best.any(-1).double()]
         return torch.stack(shares, dim=-1), None
@@ -118,6 +120,7 @@ class EvaluationSet(NamedTuple):
         """
         sizes = [len(part) for part in parts]
         each = np.repeat(np.asarray(weights, dtype=float), sizes)
+        # The size of a pass depends on nothing else, so that sums are the same in every run.
         size = PASS if device.type == "cpu" else 10 * PASS
         passes = _pieces(sizes if alone or alike else [sum(sizes)], size)
         of_parts = [-(-n // size) for n in sizes] if alike else None
@@ -171,6 +174,7 @@ def of_each_part(
         found.append(torch.cat([values, torch.ones_like(values) if counts is None else counts], 1))
     lengths = torch.tensor(sizes, device=device)
     values, counts = torch.segment_reduce(torch.cat(found), "sum", lengths=lengths).chunk(2, 1)
+    # NaN is left for parts without samples: a loss that is not a number must not look like one.
     values[:, 0].masked_fill_(values[:, 0].isnan(), torch.inf)
     means = dict(zip(scoring.names, (values / counts).unbind(1), strict=True))
     return {name: v.sqrt() if name in scoring.roots else v for name, v in means.items()}
@@ -178,6 +182,8 @@ def of_each_part(
 
 def added(pieces: Tensor, scoring: Scoring, given: EvaluationSet) -> Tensor:
     """The sums of all passes, one after another, and how much they count: ``[2, k]``."""
+    # One after another, not by sum(): ranks hold some of the passes each, and the order of the
+    # additions must not tell how many ranks there are.
     totals = torch.zeros(pieces.shape[1], dtype=torch.float64, device=pieces.device)
     for piece in pieces:
         totals += piece

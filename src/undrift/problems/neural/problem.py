@@ -154,22 +154,27 @@ class Neural(Problem):
         self.labelled = bool(self.class_names)
         self.remembers = "previous" in self.objective.needs
         self.placed.objective, self.placed.scoring = self.objective, scoring
+        # A few real samples decide what follows: whether there is a formula, whether vmap takes the
+        # network, and how images lie in memory.
         some = self.placed.few().x
         if isinstance(self.objective, OwnLoss) or type(self.objective) is CrossEntropy:
             flat = isinstance(some, Tensor) and some.dim() == 2
             self.placed.mlp = MLPGradient.of(network.net, network.layout, flat)
+        # Found by a trial: no list of layers tells whether a user's forward mixes its samples.
         self.placed.mixes = self.placed.mlp is None and network.mixes(some)
         self.placed.stacked = not network.convolves if stacked is None else stacked
         self.placed.stacked &= not network.draws
         self._settle()
         if stacked is None and self.placed.mlp is None and self.placed.stacked:
             self.placed.stacked = self.at(np.array([0, 0])).takes_vmap()
+        # Convolutions are faster with channels last; some forwards cannot bear it, by a view().
         if network.convolves:
             network.takes_last = isinstance(some, Tensor) and network.takes_channels_last(some)
         self._settle()
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         twin = copy.copy(self)
+        # A twin, and not this one, which others may hold where it is.
         twin.placed = self.placed.to(dtype, torch.device(device))
         twin.placed.fuse()
         twin._settle()
@@ -198,6 +203,7 @@ class Neural(Problem):
     def digest(self) -> str | None:
         layout, start, found = self.layout, self.start(), self.placed.samples
         tables = [table for table in (found.train, found.test) if table is not None]
+        # A file may be larger than memory: it is not read through only to be named.
         if any(table.on_disk for table in tables):
             return None
         # Digests are kept in run folders: these words must stay.
