@@ -14,10 +14,10 @@ run after them, alone, and timed beside the loop. Ends with 1 if a loss is anoth
 from __future__ import annotations
 
 import argparse
-import copy
 import itertools
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -162,8 +162,7 @@ def settings(method: type[Method], lr: float) -> Method:
     return FedSpeed(lr=lr, lam=1.0, rho=0.05) if method is FedSpeed else method(lr=lr)
 
 
-def ours(case: Case, net: nn.Module, method: Method, precision: str) -> dict[str, Any]:
-    problem = Neural(net, case.data(), loss=case.loss, precision=precision)
+def ours(case: Case, problem: Neural, method: Method) -> dict[str, Any]:
     engine = prepare(method, problem, device="cuda", steps=case.steps, batch=case.batch)
     losses, times = [], []
     with warnings.catch_warnings(record=True) as caught:
@@ -179,13 +178,11 @@ def ours(case: Case, net: nn.Module, method: Method, precision: str) -> dict[str
     return {"losses": losses, "warm_up": times[0], "seconds": times[-1], "warnings": told}
 
 
-def plain(
-    case: Case, net: nn.Module, method: Method, precision: str, backwards: bool = False
-) -> dict[str, Any]:
-    """The same run as one would write it by hand."""
-    net = copy.deepcopy(net).cuda()
+def plain(case: Case, problem: Neural, method: Method, backwards: bool = False) -> dict[str, Any]:
+    """The same run as one would write it by hand, on the mini-batches of ``problem``."""
+    net, precision = problem.module(problem.start()).train().cuda(), problem.precision
     data = [(x.cuda(), y.cuda()) for x, y in case.data()]
-    batches = Batches(Streams(0), Neural(net, case.data(), loss=case.loss), case.batch)
+    batches = Batches(Streams(0), problem, case.batch)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
     x = parameters_to_vector(net.parameters()).detach().clone()
     clients, k, lr = len(data), case.steps, case.lr
@@ -244,15 +241,16 @@ def journey(name: str, case: Case, precision: str) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     net, found = case.net(), []
     weights = sum(p.numel() for p in net.parameters())
+    problem = Neural(net, case.data(), loss=case.loss, precision=precision)
     for kind in METHODS[: case.methods]:
         method = settings(kind, case.lr)
         started = time.perf_counter()
-        mine = ours(case, net, method, precision)
+        mine = ours(case, problem, method)
         between = time.perf_counter()
-        theirs = plain(case, net, method, precision)
+        theirs = plain(case, problem, method)
         apart, rounding = distance(mine, theirs), 0.0
         if TOLERANCE[precision] < apart < math.inf:
-            rounding = distance(plain(case, net, method, precision, backwards=True), theirs)
+            rounding = distance(plain(case, problem, method, backwards=True), theirs)
         good = apart <= max(TOLERANCE[precision], ROUNDING * rounding)
         fast = name not in TIMED or mine["seconds"] <= FAST
         about = {"network": name, "weights": weights, "method": kind.__name__}
@@ -276,12 +274,15 @@ def side_by_side(names: list[str], precisions: list[str]) -> list[dict[str, Any]
     """The rows of two processes for each precision; mostly they compile, on all cores."""
     half = (len(names) + 1) // 2
     parts = [part for part in (names[:half], names[half:]) if part]
+    threads = str(max(1, (os.cpu_count() or 1) // (len(parts) * len(precisions))))
+    environment = os.environ | {"OMP_NUM_THREADS": threads}
+    environment |= {"TORCHINDUCTOR_COMPILE_THREADS": threads}
     with tempfile.TemporaryDirectory() as place:
         files, processes = [], []
         for k, (precision, part) in enumerate(itertools.product(precisions, parts)):
             files.append(Path(place) / f"{k}.json")
             command = [sys.executable, __file__, *part, "--precision", precision]
-            processes.append(subprocess.Popen([*command, "--json", files[-1]]))
+            processes.append(subprocess.Popen([*command, "--json", files[-1]], env=environment))
         for process in processes:
             process.wait()
         return [row for file in files for row in json.loads(file.read_text(encoding="utf-8"))]
