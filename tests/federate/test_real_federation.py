@@ -26,7 +26,7 @@ seed = [3]
 ROWS = """\
 [problem]
 name = "least-squares"
-clients = 3
+clients = 2
 rows = 8
 dim = 5
 """
@@ -38,17 +38,17 @@ train = 90
 test = 30
 model = "mlp"
 hidden = 8
-clients = 3
+clients = 2
 """
 METHODS = {
     "FedRecu": (ROWS, 'lr = "theory"', "batch = 3"),
-    "Scaffold": (ROWS, "lr = 0.03", "batch = 3\ncohort = 2"),
+    "Scaffold": (ROWS, "lr = 0.03", "batch = 3\ncohort = 1"),
     "FedCET": (ROWS, 'lr = "theory"\nc = "theory"', ""),
     "FedRed": (ROWS, 'p = "theory"\neta = "theory"\nlam = "theory"', ""),
     "DANEPlus": (ROWS, 'lam = "theory"\nlr = "theory"\nmu = "theory"', ""),
     "FedSpeed": (DIGITS, "lr = 0.05", "batch = 8\ndtype = 'float64'"),
-    "FedACG": (DIGITS, "lr = 0.05", "batch = 8\ncohort = 2\ndtype = 'float64'"),
-    "FedDyn": (ROWS, "lr = 0.02\nalpha = 0.1", "batch = 3\ncohort = 2"),
+    "FedACG": (DIGITS, "lr = 0.05", "batch = 8\ncohort = 1\ndtype = 'float64'"),
+    "FedDyn": (ROWS, "lr = 0.02\nalpha = 0.1", "batch = 3\ncohort = 1"),
     "Scaffnew": (ROWS, 'lr = "theory"\np = "theory"', ""),
     "FedAvg": (DIGITS, "lr = 0.05", "batch = 8\ndtype = 'float64'\nobjective = 'MOON'"),
 }
@@ -65,7 +65,7 @@ def spec(name, rounds, flags=()):
 def session(tmp_path_factory):
     folder = tmp_path_factory.mktemp("federation")
     with (
-        local_federation(folder, 3) as link,
+        local_federation(folder, 2) as link,
         Session(link.address, print, link.look) as session,
     ):
         session.open()

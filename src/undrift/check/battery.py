@@ -137,12 +137,12 @@ def engines_agree(cls: type[Method]) -> None:
     With partial cohorts, unequal steps and mini-batches.
     """
     method, problem, setting = on_samples(cls, batch=3)
-    fast = after(50, Simulate(method, problem, seed=3, **setting))
-    slow = after(50, Wire(method, problem, seed=3, **setting))
+    fast = after(20, Simulate(method, problem, seed=3, **setting))
+    slow = after(20, Wire(method, problem, seed=3, **setting))
     mine, theirs = fast.snapshot(), slow.snapshot()
     for name, tensor in theirs[0].items():
         error = float((mine[0][name] - tensor).abs().max() / tensor.abs().max().clamp(min=1))
-        expect(error < 1e-12, f"{name} differs by {error:.1e} between the engines after 50 rounds")
+        expect(error < 1e-12, f"{name} differs by {error:.1e} between the engines after 20 rounds")
     expect(mine[1] == theirs[1], f"the engines' costs differ: {mine[1]} and {theirs[1]}")
     alike = (fast.drift is None) == (slow.drift is None)
     expect(alike, "only one of the engines has local models to measure")
