@@ -119,7 +119,7 @@ def test_dropout_and_frozen_parameters_follow_wire(name, method, compiled):
 def test_both_ways_of_capture_drop_the_same(name, way, monkeypatch):
     """Whichever of the two is faster: every step of a replayed graph has masks of its own."""
 
-    def only(prepare, forms, inputs, y, *, compiled=False, autocast=None):
+    def only(prepare, forms, inputs, y, _launched, *, compiled=False, autocast=None):
         return Captured(prepare, forms[way], inputs, y, way, compiled=compiled, autocast=autocast)
 
     monkeypatch.setattr(oracle, "capture", only)
