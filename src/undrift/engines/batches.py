@@ -48,7 +48,7 @@ class Batches:
         self.whole = self.size is None and not problem.keyed
         """Whether every gradient is that of all samples, and nothing is drawn."""
         self._held = np.asarray(problem.samples)
-        self._laid: tuple[int, dict[bytes, tuple[int, Tensor]]] = -1, {}
+        self._laid: tuple[int, dict[bytes, tuple[int, np.ndarray]]] = -1, {}
 
     def draw(
         self, members: Sequence[int] | np.ndarray, round: int, step: int | np.ndarray
@@ -106,14 +106,18 @@ class Batches:
         return upload(positions, self.problem.device)
 
     def _epoch(self, clients: np.ndarray, round: int, step: int, size: int) -> Tensor:
-        """The next samples of each client's shuffle, laid out once for all steps of an epoch."""
-        device, lengths = self.problem.device, -(-self._held[clients] // size)
-        if (different := np.unique(lengths)).size > 1:
-            batch = torch.empty(len(clients), size, dtype=torch.int64, device=device)
-            for which in (np.flatnonzero(lengths == length) for length in different):
-                batch[upload(which, device)] = self._epoch(clients[which], round, step, size)
-            return batch
-        epoch, place = divmod(step, int(lengths[0]))
+        """The next samples of each client's shuffle."""
+        positions = np.empty((len(clients), size), dtype=np.int64)
+        lengths = -(-self._held[clients] // size)
+        for length in np.unique(lengths).tolist():
+            which = np.flatnonzero(lengths == length)
+            epoch, place = divmod(step, length)
+            positions[which] = self._shuffles(clients[which], round, epoch, size)[place]
+        # One copy for all clients: on a GPU, one for each length of an epoch slows the round.
+        return upload(positions, self.problem.device)
+
+    def _shuffles(self, clients: np.ndarray, round: int, epoch: int, size: int) -> np.ndarray:
+        """``[steps, C, size]`` of clients with equally many steps in an epoch, laid out once."""
         current, laid = self._laid
         if current != round:
             self._laid = round, (laid := {})
@@ -121,8 +125,8 @@ class Batches:
             order = self._draws(clients, round, epoch).permutation()
             missing = (0, 0), (0, -order.shape[1] % size)
             padded = np.pad(order, missing, constant_values=-1).reshape(len(clients), -1, size)
-            laid[key] = epoch, upload(padded.swapaxes(0, 1).copy(), device)
-        return laid[key][1][place]
+            laid[key] = epoch, padded.swapaxes(0, 1).copy()
+        return laid[key][1]
 
     def _draws(self, clients: np.ndarray, round: int, step: int) -> CohortDraws:
         return CohortDraws(self.streams, "batches", (round, step), clients, self._held[clients])
