@@ -1,4 +1,5 @@
 PYTHON ?= python3
+unexport PYTHONDONTWRITEBYTECODE  # the tests start many processes, and import undrift in each
 VENV := .venv
 ifeq ($(OS),Windows_NT)
 BIN := $(VENV)/Scripts
