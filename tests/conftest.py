@@ -1,8 +1,8 @@
 """Fixtures for all tests, and the fast suite.
 
-``pytest`` without paths leaves out what is marked ``thorough``: the files below and, of a test with
-many cases, all but one case in a few. ``make test`` runs everything; so does ``pytest`` for the
-files it is given.
+``pytest`` without paths leaves out what is marked ``thorough``: what ``thorough.txt`` lists and, of
+a test with many cases, all but one case in a few. ``make test`` runs everything; so does ``pytest``
+for the files it is given.
 """
 
 import hashlib
@@ -21,53 +21,8 @@ MANY, STRIDE = 4, 9
 """Of a test with more than ``MANY`` cases the fast suite runs one in ``STRIDE``."""
 HOURS = 4 * 3600
 """Seconds after which even a slow test hangs."""
-THOROUGH = {
-    "benchmarks/test_peers.py",
-    "cli/test_compare.py",
-    "cli/test_demo.py",
-    "cli/test_export.py",
-    "cli/test_faults.py",
-    "cli/test_identity.py",
-    "cli/test_interrupt.py",
-    "cli/test_neural.py",
-    "cli/test_resume.py",
-    "cli/test_store.py",
-    "data/test_images.py::test_real_mnist",
-    "data/test_images.py::test_real_packs",
-    "engines/test_compile.py::test_all_methods_in_one_process_and_each_compiled_once",
-    "engines/test_distributed.py::test_a_run_is_broken_off_and_continued_by_one_process",
-    "engines/test_distributed.py::test_bad_input_is_answered_before_anything_is_made",
-    "engines/test_distributed.py::test_ranks_are_one_process",
-    "engines/test_dropout.py",
-    "engines/test_many_clients.py::test_memory_follows_the_declared_state",
-    "engines/test_options.py::test_only_the_reference_scope_moves_the_fixed_point",
-    "engines/test_options.py::test_scaffold_with_random_cohorts_is_still_exact",
-    "faults/test_faults.py::test_kills",
-    "flower/test_example_app.py",
-    "journeys/test_own_things.py",
-    "journeys/test_to_the_end.py",
-    "methods/test_bounds.py::test_daneplus_theorem_4",
-    "methods/test_equivalences.py::test_row_12_on_logistic_regression",
-    "methods/test_equivalences.py::test_row_16_scaffold_is_exact_with_partial_participation",
-    "methods/test_equivalences.py::test_row_19_where_fedlin_may_compress",
-    "models/test_dropout.py::test_stacked_and_compiled_networks_drop_the_same",
-    "papers/test_as_coded.py",
-    "papers/test_convex_claims.py",
-    "report/test_browser.py",
-    "papers/reproduce/test_cache.py",
-    "papers/reproduce/test_convex.py",
-    "papers/reproduce/test_items.py::test_quick_forms_can_be_built",
-    "papers/reproduce/test_items.py::test_the_list_is_told_without_torch",
-    "papers/reproduce/test_pages.py",
-    "runs/test_api.py",
-    "runs/test_checkpoint.py::test_every_damage_is_detected",
-    "runs/test_experiment.py",
-    "test_examples.py",
-    "test_readme.py",
-    "test_your_data.py",
-    "typing/test_user_file.py",
-}
-"""Files and tests that start processes, drive a browser, read whole data sets or train for long."""
+THOROUGH = set((TESTS / "thorough.txt").read_text(encoding="utf-8").split())
+"""Files, and tests of files, that take long: ``python -m tools.thorough`` writes the list."""
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +52,12 @@ def everything(config) -> bool:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
     node.workerinput["everything"] = everything(node.config)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """The fast suite does not even import files whose tests all take long."""
+    fast = "not thorough" in config.option.markexpr and not everything(config)
+    return (fast and collection_path.relative_to(TESTS).as_posix() in THOROUGH) or None
 
 
 def further(cases: list[pytest.Item]) -> list[pytest.Item]:

@@ -306,5 +306,5 @@ def test_what_the_fast_suite_leaves_out_exists():
     for entry in THOROUGH:
         name, _, function = entry.partition("::")
         file = Path(__file__).parent / name
-        assert file.is_file(), f"tests/conftest.py: {name} does not exist"
+        assert file.is_file(), f"tests/thorough.txt: {name} does not exist"
         assert f"def {function}" in file.read_text(encoding="utf-8"), entry
