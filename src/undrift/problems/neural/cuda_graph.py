@@ -141,7 +141,10 @@ class Captured:
         # algorithms and allocate workspaces, none of which may happen while a graph is recorded.
         side = _stream()
         side.wait_stream(torch.cuda.current_stream())
-        with _without_cudnn_attention():  # also where the first call compiles
+        with _without_cudnn_attention(), warnings.catch_warnings():
+            # The first pass compiles: torch's advice about that is not for those who call undrift,
+            # and the network's own warnings came with the gradient that was launched by itself.
+            warnings.simplefilter("ignore")
             with torch.cuda.stream(side):
                 for _ in range(3):
                     work()
