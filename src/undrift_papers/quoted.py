@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from undrift.report.table import Table, prose
+from undrift.report.table import Table
 
 
 class Quoted(NamedTuple):
@@ -30,10 +30,6 @@ class QuotedRow:
     source: str
     why: str = ""
 
-    @property
-    def agrees(self) -> bool:
-        return all(c.same for c in self.cells)
-
 
 @dataclasses.dataclass(frozen=True)
 class QuotedTable:
@@ -45,26 +41,17 @@ class QuotedTable:
     rows: tuple[QuotedRow, ...]
     notes: tuple[str, ...]
 
-    def markdown(self) -> str:
-        """For a page."""
+    @property
+    def table(self) -> Table:
         values = [f"{value}, {whose}" for value in self.values for whose in ("printed", "ours")]
         head = [*self.names, *values, "ours from", "difference explained"]
         rows = [
             [*row.names, *(text for c in row.cells for text in c[:2]), row.source, row.why]
             for row in self.rows
         ]
-        notes = [f"* {note}" for note in self.notes]
-        return "\n".join([f"## {self.title}", "", Table(head, rows).markdown(), "", *notes, ""])
+        return Table(head, rows, head, [f"* {note}" for note in self.notes])
 
-    def text(self) -> str:
-        """For a terminal: two lines per row, printed and ours, and below what differs."""
-        head, rows, notes = [*self.names, *self.values, "from"], list[list[str]](), list[str]()
-        for row in self.rows:
-            rows.append([*row.names, *(c.printed for c in row.cells), "printed"])
-            if row.source:
-                ours = [c.ours for c in row.cells]
-                rows.append([*("" for _ in self.names), *ours, f"ours: {row.source}"])
-            if row.why:
-                notes.append(f"* {' '.join(row.names)} differs: {row.why}")
-        notes += [f"* {note}" for note in self.notes]
-        return f"{prose(self.title)}\n\n{Table(head, rows, head, notes).text()}\n"
+    def markdown(self) -> str:
+        """For a page."""
+        table = self.table
+        return "\n".join([f"## {self.title}", "", table.markdown(), "", *table.notes, ""])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from undrift.core.params import unknown
 from undrift_papers.fedrecu.tables import fedrecu_memory, fedrecu_steps
 from undrift_papers.fedred.table import fedred_complexities
 from undrift_papers.quoted import QuotedTable
@@ -19,32 +18,3 @@ TABLES: dict[str, Callable[[], QuotedTable]] = {
     "fedrecu/table-2": fedrecu_steps,
     "fedred/table-1": fedred_complexities,
 }
-
-
-def items() -> list[str]:
-    """The tables that can be rendered."""
-    return list(TABLES)
-
-
-def table(item: str) -> QuotedTable:
-    """The computed table ``item``."""
-    if item not in TABLES:
-        raise ValueError(unknown("table", item, TABLES))
-    return TABLES[item]()
-
-
-def document() -> str:
-    """docs/tables.md."""
-    return "\n".join([INTRODUCTION, *(table(item).markdown() for item in items())])
-
-
-INTRODUCTION = """# Tables of the papers
-
-Printed values beside those computed from undrift's own declarations, step rules and bounds. An
-empty cell under "ours" means that the printed value is only quoted. Generated; renew with
-
-    python -m undrift_papers.tables > docs/tables.md
-"""
-
-if __name__ == "__main__":
-    print(document(), end="")

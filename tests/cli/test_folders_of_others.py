@@ -139,7 +139,7 @@ PACKS = {
     "a member outside": (member(f"../{KEY}/metrics.jsonl", b""), "it holds"),
     "a folder in a run": (member(f"{KEY}/a/metrics.jsonl", b""), "it holds"),
     "bytes": (lambda file: file.write_bytes(bz2.compress(b"x")), "is not a pack of runs"),
-    "a pipe": (os.mkfifo, "no such file"),
+    "a pipe": (os.mkfifo, "is not a pack of runs"),
 }
 
 

@@ -22,15 +22,6 @@ def rule(name: str, at: At) -> dict[str, float]:
     return prescribe(method, constants, steps=1)
 
 
-def refused(name: str, at: At) -> bool:
-    """Whether theory declines to prescribe."""
-    try:
-        rule(name, at)
-    except ValueError:
-        return True
-    return False
-
-
 def first(bound: Callable[[int], float], target: float) -> int:
     """The first round or iteration at which ``bound`` is at most ``target``."""
     low, high = 0, 1

@@ -50,8 +50,6 @@ SWEEPS = (
     Sweep("L/μ", (25.0, 50.0, 100.0, 200.0, 400.0), (5.0,)),
     Sweep("δ/μ", (400.0,), (5.0, 10.0, 20.0, 40.0)),
 )
-LESS = (Sweep("L/μ", (12.0, 18.0, 24.0), (4.0,)), Sweep("δ/μ", (24.0,), (4.0, 6.0, 8.0)))
-"""For a quick look."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,12 +97,10 @@ class Exponents(NamedTuple):
     ours: dict[str, float | None]
 
 
-def settings(quick: bool) -> str:
+def settings() -> str:
     """All that decides what is measured."""
     rows = [(r.label, r.most, r.drawn, r.every, r.make(100.0, 10.0)) for r in RATES]
-    return repr(
-        (CLIENTS, DIM, MU, ACCURACY, 1 if quick else SEEDS, LESS if quick else SWEEPS, rows)
-    )
+    return repr((CLIENTS, DIM, MU, ACCURACY, SEEDS, SWEEPS, rows))
 
 
 def instance(L: float, delta: float) -> Problem:
@@ -122,36 +118,33 @@ def instance(L: float, delta: float) -> Problem:
     )
 
 
-def measure(quick: bool, say: Callable[[str], None]) -> Found:
+def measure(say: Callable[[str], None]) -> Found:
     """Run every method on every instance."""
     from undrift.runs.prepare import threads
 
-    sweeps = LESS if quick else SWEEPS
     at: dict[tuple[float, float], dict[str, tuple[float, float]]] = {}
-    for L, delta in dict.fromkeys(point for sweep in sweeps for point in sweep.instances):
+    for L, delta in dict.fromkeys(point for sweep in SWEEPS for point in sweep.instances):
         problem = instance(L, delta)
         with threads(problem, None, None):
-            at[L, delta] = {
-                rate.label: reach(rate, problem, L, delta, 1 if quick else SEEDS) for rate in RATES
-            }
+            at[L, delta] = {rate.label: reach(rate, problem, L, delta) for rate in RATES}
         say(f"rates: L = {L:g}, delta = {delta:g}, mu = {MU:g} done")
     return {
         sweep.axis: {
             rate.label: [[sweep.place(*point), *at[point][rate.label]] for point in sweep.instances]
             for rate in RATES
         }
-        for sweep in sweeps
+        for sweep in SWEEPS
     }
 
 
-def reach(rate: Rate, problem: Problem, L: float, delta: float, seeds: int) -> tuple[float, float]:
+def reach(rate: Rate, problem: Problem, L: float, delta: float) -> tuple[float, float]:
     """Rounds until the distance is ``ACCURACY`` of the first, and local steps in each."""
     from undrift.runs.api import run
 
     close = ACCURACY * problem.metrics(problem.start())["distance"]
     anchors = isinstance(rate.make(L, delta), AnchorGradient)
-    rounds, steps = 0.0, 0.0
-    for seed in range(seeds if rate.drawn else 1):
+    rounds, steps, seeds = 0.0, 0.0, SEEDS if rate.drawn else 1
+    for seed in range(seeds):
         done = run(
             rate.make(L, delta),
             problem,
@@ -167,7 +160,7 @@ def reach(rate: Rate, problem: Problem, L: float, delta: float, seeds: int) -> t
             )
         rounds += done.history.last["round"]
         steps += done.history.last["gradients"] / CLIENTS - anchors * done.history.last["round"]
-    return rounds / (seeds if rate.drawn else 1), steps / rounds
+    return rounds / seeds, steps / rounds
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:

@@ -19,7 +19,6 @@ from undrift_papers.fedred.complexities import (
     daneplus_rounds,
     fedred_rounds,
     gd_rounds,
-    refused,
     rule,
     scaffnew_rounds,
     scaffnew_weight,
@@ -117,18 +116,13 @@ def quoted(printed: str, at: At) -> Quoted:
 
 
 def stated(text: str) -> Derive:
-    """Ours is what the paper says elsewhere."""
+    """Ours is what the paper says elsewhere, or what there is without a rule of theory."""
     return lambda printed, at: cell(printed, text)
 
 
 def fitted(claim: Quantity, ours: Quantity) -> Derive:
     """The printed order, and the one fitted to ours."""
     return lambda printed, at: same_order(printed, claim, ours, at)
-
-
-def without_rule(name: str, text: str, otherwise: str) -> Derive:
-    """``text`` as long as theory prescribes nothing for the method."""
-    return lambda printed, at: cell(printed, text if refused(name, at) else otherwise)
 
 
 def local_work(name: str) -> Derive:
@@ -195,7 +189,7 @@ ROUNDS: dict[tuple[str, str], Derive] = {
     ("SVRP", SC): svrp_rounds,
     ("DANE", SC): fitted(lambda a: a.delta_A / a.mu * a.log, dane_rounds),
     ("DANE", C): fitted(lambda a: a.delta_A * a.R2 / a.eps, dane_rounds),
-    ("DANE", NC): without_rule("DANE", "-", otherwise="K"),
+    ("DANE", NC): stated("-"),
     ("DANEPlus", SC): fitted(lambda a: a.delta_A / a.mu * a.log, daneplus_rounds),
     ("DANEPlus", C): fitted(lambda a: a.delta_A * a.R2 / a.eps, daneplus_rounds),
     ("DANEPlus", NC): fitted(lambda a: a.delta_B * a.F0 / a.eps, daneplus_rounds),
@@ -208,7 +202,7 @@ STEPS: dict[tuple[str, str], Derive] = {
     **{(name, s): local_work(name) for name in ("GD", "FedDyn", "DANE") for s in SETTINGS},
     **{("Scaffold", setting): scaffold_steps for setting in SETTINGS},
     ("Scaffnew", SC): inverse_p("Scaffnew", lambda a: math.sqrt(a.L / a.mu)),
-    ("Scaffnew", C): without_rule("Scaffnew", "1/p", otherwise=""),
+    ("Scaffnew", C): stated("1/p"),
     ("SONATA", SC): local_work("SONATA"),
     ("SVRP", SC): local_work("SVRP"),
     ("DANEPlus", SC): daneplus_steps,

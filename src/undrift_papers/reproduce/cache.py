@@ -8,8 +8,7 @@ import io
 import json
 import time
 import zipfile
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable
 from pathlib import Path
 
 from undrift._files import opened, write_whole
@@ -78,6 +77,15 @@ class Want:
         text = json.dumps(decides, sort_keys=True, default=_plain)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
+    def __str__(self) -> str:
+        values = vars(self.spec.problem)
+        parts = [values.get("data", self.spec.problem_name)]
+        if split := values.get("partition"):
+            parts.append(split if split == "iid" else f"{split} {values['beta']:g}")
+        if clients := values.get("clients"):
+            parts.append(f"{clients} clients")
+        return f"{self.entry.label} ({', '.join(parts)}) seed {self.seed}, {self.rounds} rounds"
+
     @property
     def first(self) -> Want:
         """The same with the first seed."""
@@ -106,11 +114,8 @@ class Cache:
         """The kept run that serves, or the one with the most rounds; ``None`` without rows."""
         if not self.root.is_dir():
             return None
-        precision = want.precision
-        precisions = [precision]
-        if precision is not None and not want.strict:
-            precisions += [p for p in PRECISIONS if p != precision]
-        folders = [self.folder(want.key_at(p)) for p in precisions]
+        others = () if want.precision is None or want.strict else PRECISIONS
+        folders = [self.folder(want.key_at(p)) for p in dict.fromkeys([want.precision, *others])]
         kept = [KeptRun(folder) for folder in folders if folder.path.is_dir()]
         return max(
             (k for k in kept if k.rows),
@@ -126,40 +131,24 @@ class Cache:
             kept = first if first and not first.seeded else None
         return kept is not None and kept.over(want.rounds)
 
-    def pack(self, file: Path, wanted: Iterable[Want] | None = None) -> tuple[int, int]:
-        """Write all runs, or those that serve, to one file without checkpoints.
-
-        What an earlier pack of that name has besides, or has more of, stays in it. Gives the number
-        of runs from here, and of those that stay.
-        """
-        there = packed(file) if file.exists() else {}
-        if wanted is None:
-            folders = set(self.root.iterdir()) if self.root.is_dir() else set()
-        else:
-            folders = {kept.folder.path for want in wanted if (kept := self.found(want))}
-        here: dict[str, dict[str, bytes]] = {}
-        for folder in folders:
-            if not (folder / METRICS).is_file():
-                continue
-            if len(Folder(folder).record().rows) >= _rows(there.get(folder.name, {})):
-                names = [name for name in PACKED if (folder / name).is_file()]
-                here[folder.name] = {name: (folder / name).read_bytes() for name in names}
+    def pack(self, file: Path) -> int:
+        """Write all runs to one file, without checkpoints; their number."""
+        runs = sorted(rows.parent for rows in self.root.glob(f"*/{METRICS}"))
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for key, files in sorted({**there, **here}.items()):
-                for name, whole in files.items():
-                    archive.writestr(f"{key}/{name}", whole)
+            for path in (run / name for run in runs for name in PACKED):
+                if path.is_file():
+                    archive.write(path, path.relative_to(self.root))
         write_whole(file, content.getvalue())
-        return len(here), len(there.keys() - here.keys())
+        return len(runs)
 
     def unpack(self, file: Path) -> int:
         """Take over the runs of a pack that are longer than those here; their number."""
         taken = 0
         for key, files in sorted(packed(file).items()):
             here = self.folder(key)
-            with suppress(BadFolder):  # one that is damaged is replaced
-                if len(here.record().rows) >= _rows(files):
-                    continue
+            if len(here.record().rows) >= files[METRICS].count(b"\n"):
+                continue
             taken += 1
             for name in PACKED:
                 here.file(name).unlink(missing_ok=True)
@@ -187,19 +176,11 @@ def packed(file: Path) -> dict[str, dict[str, bytes]]:
         raise
     except BROKEN as error:
         raise _no_pack(file, brief(error)) from None
-    for key, files in found.items():
-        if METRICS not in files:
-            raise _no_pack(file, f"it has no rows of {key}")
-    return found
+    return {key: files for key, files in found.items() if METRICS in files}
 
 
 def _no_pack(file: Path, reason: object) -> BadFolder:
-    remedy = "give one that undrift reproduce --pack has written, or to --pack another name"
-    return BadFolder(f"{file} is not a pack of runs: {reason}; {remedy}")
-
-
-def _rows(files: Mapping[str, bytes]) -> int:
-    return files.get(METRICS, b"").count(b"\n")
+    return BadFolder(f"{file} is not a pack of runs, as --pack writes it: {reason}")
 
 
 class KeptRun:
@@ -248,12 +229,6 @@ def begin(folder: Folder, want: Want, note: str, samples: Samples | None) -> Non
     known: dict[str, object] = {name: value for name, value in about.items() if value}
     known |= {METRIC_SAMPLES: samples, "key": want.key}
     folder.start(want.alone, environment(want.spec.device) | known)
-
-
-def end(folder: Folder, outcome: Outcome) -> None:
-    """Record how a run ended."""
-    folder.settle()
-    folder.conclude([outcome])
 
 
 def without_defaults(record: object, left_out: Iterable[str] = ()) -> dict[str, object]:

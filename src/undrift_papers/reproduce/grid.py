@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from undrift_papers.reproduce.cache import Cache, Want
+from undrift_papers.reproduce.items import Item
 
 RULE = (
     "Every setting of a grid is run to the end with one seed, and the best is shown: that with the"
@@ -15,14 +15,16 @@ RULE = (
 )
 
 
-def batches(wanted: Sequence[Want], cache: Cache) -> Iterator[list[Want]]:
-    """What to run: first every setting with seed 0, then the best ones with the other seeds.
-
-    ``wanted`` has the settings of all methods on one problem, with every seed.
+def batches(asked: Sequence[tuple[Item, list[Want]]], cache: Cache) -> Iterator[list[Want]]:
+    """What to run, from the runs of each panel: everything but other seeds of a search than the
+    first; then the other seeds of the settings that it found best.
     """
-    yield [want for want in wanted if want.seed == 0]
-    chosen = {want.key for want in best(wanted, cache)}
-    yield [want for want in wanted if want.seed and dataclasses.replace(want, seed=0).key in chosen]
+    if first := [w for item, wanted in asked for w in wanted if not (item.grid and w.seed)]:
+        yield first
+    searches = [wanted for item, wanted in asked if item.grid]
+    chosen = {want.key for wanted in searches for want in best(wanted, cache)}
+    if rest := [w for wanted in searches for w in wanted if w.seed and w.first.key in chosen]:
+        yield rest
 
 
 def best(wanted: Sequence[Want], cache: Cache) -> list[Want]:

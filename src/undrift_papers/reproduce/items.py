@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from undrift.core.params import BadParameters, Count, Natural, fold, hints, made, unknown
+from undrift.core.params import Count, Natural, made, unknown
 from undrift.plots.columns import SHARES
-from undrift.spec.errors import BadSpec, Origin
+from undrift.spec.errors import Origin
 from undrift.spec.reader import ITEM, interpret
 from undrift.spec.schema import Entry, Spec, Values
 
@@ -204,12 +204,6 @@ class Item:
         changes = [flag for file in sources for flag in _common(file).get("set", ())] + panel.set
         changes += self.less(panel) if quick else []
         spec = _spec(sources[0], (*changes, *flags))
-        known = [entry.label for entry in spec.entries]
-        for label in (*panel.methods, *(label for c in panel.column for label in c.labels)):
-            if label not in known:
-                raise ValueError(
-                    f"{self.name}, panel {panel.name}: {unknown('method', label, known)}"
-                )
         kept = tuple(
             entry for entry in spec.entries if not panel.methods or entry.label in panel.methods
         )
@@ -247,33 +241,21 @@ def names() -> list[str]:
 
 @cache
 def item(name: str) -> Item:
-    """The item of that exact name; :class:`BadSpec` has everything that is wrong with its file."""
-    file = _file(name)
-    try:
-        return made(Item, _common(file) | {"name": name}, kind="key of an item")
-    except BadParameters as error:
-        raise BadSpec(_origin(file).complaints((ITEM,), error.problems)) from None
+    """The item of that exact name."""
+    return made(Item, _common(_file(name)) | {"name": name}, kind="key of an item")
 
 
 def find(wanted: str) -> Iterator[tuple[Item, list[Panel]]]:
-    """The items and panels of ``all``, PAPER, PAPER/ITEM or PAPER/ITEM/PANEL.
-
-    Dashes and capitals do not matter.
-    """
-    paper, _, rest = wanted.partition("/")
-    name, _, panel = rest.partition("/")
-    papers = dict.fromkeys(n.partition("/")[0] for n in names())
-    known = [n for n in names() if fold(paper) in ("all", fold(n.partition("/")[0]))]
-    chosen = [n for n in known if not name or fold(n.partition("/")[2]) == fold(name)]
-    if not known:
-        raise ValueError(unknown("paper", paper, ["all", *papers]))
+    """The items and panels of ``all``, PAPER, PAPER/ITEM or PAPER/ITEM/PANEL."""
+    name, panel = "/".join(wanted.split("/")[:2]), wanted.split("/")[2:]
+    chosen = [n for n in names() if name in ("all", n, n.partition("/")[0])]
     if not chosen:
-        raise ValueError(unknown("item", wanted, known))
-    for each in chosen:
-        it = item(each)
-        panels = [p for p in it.panel if not panel or fold(p.name) == fold(panel)]
+        papers = dict.fromkeys(n.partition("/")[0] for n in names())
+        raise ValueError(unknown("item", name, ["all", *papers, *names()]))
+    for it in map(item, chosen):
+        panels = [p for p in it.panel if panel in ([], [p.name])]
         if panel and not panels:
-            raise ValueError(unknown(f"panel of {each}", panel, [p.name for p in it.panel]))
+            raise ValueError(unknown("panel", panel[0], [p.name for p in it.panel]))
         yield it, panels
 
 
@@ -292,26 +274,16 @@ def _document(file: Path) -> Values:
 @cache
 def _spec(file: Path, flags: tuple[str, ...]) -> Spec:
     """The spec of a file with these changes; panels share many."""
-    return interpret(_document(file), _origin(file), flags)
-
-
-def _origin(file: Path) -> Origin:
-    return Origin(str(file), file.read_text(encoding="utf-8"))
+    return interpret(_document(file), Origin(str(file), file.read_text(encoding="utf-8")), flags)
 
 
 def _at(point: Mapping[str, float], entry: Entry) -> Entry:
     """A method with the settings of one point of its grid: hyper-parameters, and local steps."""
-    declared = hints(type(entry.method))
-    for name in point:
-        if name not in declared and name != "steps":
-            kind = f"setting of {entry.label} in a grid"
-            raise ValueError(unknown(kind, name, [*declared, "steps"]))
-    own = {name: value for name, value in point.items() if name in declared}
-    options = entry.options
+    options, given = entry.options, {**entry.given, **point}
     if "steps" in point:
         options = dataclasses.replace(options, steps=int(point["steps"]), epochs=None)
+    own = {name: value for name, value in point.items() if name != "steps"}
     method = dataclasses.replace(entry.method, **own)
-    given = {**entry.given, **point}
     return dataclasses.replace(entry, method=method, given=given, options=options)
 
 

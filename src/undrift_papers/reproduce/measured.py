@@ -23,24 +23,24 @@ class MeasuredRates(TypedDict):
     environment: dict[str, object]
 
 
-def recall(item: Item, quick: bool, cache: Cache) -> MeasuredRates | None:
+def recall(item: Item, cache: Cache) -> MeasuredRates | None:
     """What was measured for an item; ``None`` if nothing was."""
-    file = _file(quick, cache)
+    file = _file(cache)
     if item.kind != "measured" or not file.is_file():
         return None
     kept: MeasuredRates = json.loads(file.read_text(encoding="utf-8"))
     return kept
 
 
-def measure(item: Item, quick: bool, cache: Cache, say: Callable[[str], None]) -> None:
+def measure(item: Item, cache: Cache, say: Callable[[str], None]) -> None:
     """Measure what an item shows, unless that was done."""
     from undrift.runs.environment import environment
 
-    if item.kind != "measured" or recall(item, quick, cache):
+    if item.kind != "measured" or recall(item, cache):
         return
     about = environment() | {"date": time.strftime("%Y-%m-%d")}
-    found: MeasuredRates = {"found": rates.measure(quick, say), "environment": about}
-    write_whole(_file(quick, cache), json.dumps(found, indent=1) + "\n")
+    found: MeasuredRates = {"found": rates.measure(say), "environment": about}
+    write_whole(_file(cache), json.dumps(found, indent=1) + "\n")
 
 
 def columns(found: rates.Found) -> Columns:
@@ -52,6 +52,6 @@ def columns(found: rates.Found) -> Columns:
     return result
 
 
-def _file(quick: bool, cache: Cache) -> Path:
-    decides = hashlib.sha256(f"{EDITION} {rates.settings(quick)}".encode()).hexdigest()[:20]
+def _file(cache: Cache) -> Path:
+    decides = hashlib.sha256(f"{EDITION} {rates.settings()}".encode()).hexdigest()[:20]
     return cache.root.parent / "studies" / f"rates-{decides}.json"

@@ -22,22 +22,19 @@ from undrift_papers.reproduce.items import NEVER, Column, names
 from undrift_papers.reproduce.results import Report, Shown
 from undrift_papers.reproduce.verdict import (
     COMPUTED,
-    DRAWN,
     LITTLE,
     OPEN,
     RULE,
     SHOWN,
     Compared,
 )
-from undrift_papers.tables import table
+from undrift_papers.tables import TABLES
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 JUDGED = "How it is judged"
 """The last section of the index, which every page links to."""
-QUICK = "quick"
-"""Folder of the pages of quick runs."""
 DPI = 90
 INDEX = "README.md"
 PICTURE = "agreement.png"
@@ -56,63 +53,32 @@ Section = tuple[str, str, str]
 """A title, a table, and a sentence below it."""
 
 
-def place(report: Report, root: Path) -> Path:
-    """Where the page is under ``root``."""
-    return (root / QUICK if report.quick else root) / f"{report.item.name}.md"
-
-
-def write(report: Report, root: Path) -> Path:
-    """The page, its numbers and its figure, under ``root``; the path of the page."""
-    page = place(report, root)
-    pictures = [] if report.verdict == COMPUTED else _pictures(report, page)
+def write(report: Report, root: Path) -> None:
+    """The page, its numbers and its figure, under ``root``."""
+    page = root / f"{report.item.name}.md"
+    drawn = None if report.verdict == COMPUTED else figure(report)
+    if drawn:
+        for kind in ("png", "pdf"):
+            write_whole(page.with_suffix(f".{kind}"), image(drawn, kind, dpi=DPI))
     write_whole(page.with_suffix(".json"), json.dumps(numbers(report), indent=1) + "\n")
-    write_whole(page, text(report, pictures))
-    return page
-
-
-def less(report: Report, root: Path) -> bool:
-    """Whether the page that is there shows more than this one would."""
-    try:
-        page = json.loads(place(report, root).with_suffix(".json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return False
-    return any(
-        there > here for there, here in zip(_amount(page), _amount(numbers(report)), strict=True)
-    )
-
-
-def _amount(page: agreement.Page) -> tuple[int, ...]:
-    """How much a page rests on: rounds, seeds of its numbers, settings tried, and other things."""
-    panels = page["panels"]
-    cells = [c for panel in panels for column in panel["columns"] for c in column["cells"]]
-    rounds = sum(sum(panel["rounds"].values()) for panel in panels)
-    seeds = sum(c.get("seeds", 0) for c in cells)
-    tried = sum(sum(panel.get("tried", {}).values()) for panel in panels)
-    return rounds, seeds, tried, "study" in page, page["verdict"] == DRAWN
+    write_whole(page, text(report, page.with_suffix(".png").name if drawn else ""))
 
 
 def write_index(root: Path) -> None:
-    """The list of all pages under ``root``, and of the quick ones under ``root/quick``."""
-    rank = {name: k for k, name in enumerate(names())}
-    for folder in (root, root / QUICK):
-        found = [
-            json.loads(file.read_text(encoding="utf-8"))
-            for file in sorted(folder.glob("*/*.json"))
-            if file.parent.name != QUICK
-        ]
-        found.sort(key=lambda numbers: rank.get(numbers["item"], len(rank)))
-        if found:
-            picture = None if folder.name == QUICK else agreement.figure(found)
-            if picture:
-                write_whole(folder / PICTURE, image(picture, dpi=DPI))
-            write_whole(folder / INDEX, index(found, picture is not None))
+    """The list of all pages under ``root``."""
+    files = [file for name in names() if (file := root / f"{name}.json").is_file()]
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    picture = agreement.figure(found)
+    if picture:
+        write_whole(root / PICTURE, image(picture, dpi=DPI))
+    write_whole(root / INDEX, index(found, picture is not None))
 
 
 def index(found: Sequence[agreement.Page], pictured: bool) -> str:
     """The page that lists all pages, from their numbers."""
     ran = ["of the paper's numbers run", "agree", "of its pairs run", "in order"]
     claim = ["the paper's claim", "holds"]
-    head = ["item", "what", "verdict", *claim, "run", *ran, "seeds", "device", "date"]
+    head = ["item", "what", "verdict", *claim, *ran, "seeds", "device", "date"]
     rows = []
     for n in found:
         link = f"[{n['item']}]({n['item']}.md)"
@@ -120,7 +86,7 @@ def index(found: Sequence[agreement.Page], pictured: bool) -> str:
         takes = f"; one seed takes {n['takes']}" if n["verdict"] == OPEN and n.get("takes") else ""
         verdict = n["ran"] if n["verdict"] == LITTLE else f"{n['verdict']}{takes}"
         claimed = [n.get("claim", ""), n.get("answer", "")]
-        rows.append([link, n["title"], verdict, *claimed, share(n), *counts])
+        rows.append([link, n["title"], verdict, *claimed, *counts])
         seeds = span(n.get("fewest_seeds", n["seeds"]), n["seeds"]) if n["seeds"] else ""
         rows[-1] += [seeds, n["device"], n["date"]]
     verdicts = Counter(n["verdict"] for n in found).most_common()
@@ -135,13 +101,6 @@ def index(found: Sequence[agreement.Page], pictured: bool) -> str:
     return "\n".join([top, *seen, summed, "", Table(head, rows).markdown(), "", *judged])
 
 
-def share(page: agreement.Page) -> str:
-    """How much of the paper's numbers was run, or of its pairs where that is less."""
-    both = [page.get(key, (0, 0)) for key in ("coverage", "pairs")]
-    found = [some / total for some, total in both if total]
-    return f"{math.floor(100 * min(found))} %" if found else ""
-
-
 def of(some: int, total: int) -> str:
     return f"{some} of {total}" if total else ""
 
@@ -150,22 +109,23 @@ def span(fewest: int, most: int) -> str:
     return str(most) if fewest == most else f"{fewest} to {most}"
 
 
-def numbers(report: Report) -> dict[str, object]:
+def numbers(report: Report) -> agreement.Page:
     """The page for programs."""
+    judged = report.judgement
     found: dict[str, object] = {
         "item": report.item.name,
         "title": report.item.title,
         "verdict": report.verdict,
         "why": report.why,
-        "judged": str(report.judgement),
-        "ran": report.judgement.ran,
+        "judged": str(judged),
+        "ran": judged.ran,
         "claim": report.item.claim,
         "answer": report.answer,
         "found": report.found,
-        "coverage": report.coverage,
-        "agree": report.agreement,
-        "pairs": report.paired,
-        "ordered": report.order,
+        "coverage": (judged.numbers, judged.printed),
+        "agree": (0, 0) if report.quick else (judged.agree, judged.numbers),
+        "pairs": (judged.pairs, judged.stated),
+        "ordered": (0, 0) if report.quick else (judged.ordered, judged.pairs),
         "takes": report.item.takes,
         "quick": report.quick,
         "seeds": report.seeds,
@@ -214,8 +174,8 @@ def command(report: Report) -> str:
     return " ".join(words)
 
 
-def text(report: Report, pictures: list[str]) -> str:
-    """The page."""
+def text(report: Report, picture: str) -> str:
+    """The page, with the name of its picture."""
     item = report.item
     found = report.judgement.ran if report.verdict == LITTLE else f"Verdict: {report.verdict}"
     printed = any(column.printed for panel in item.panel for column in panel.column)
@@ -229,9 +189,9 @@ def text(report: Report, pictures: list[str]) -> str:
         claim=_claim(report) if report.answer else "",
         command=command(report),
         facts=facts(report),
-        pictures=[picture for picture in pictures if picture.endswith(".png")],
+        picture=picture,
         rates="\n".join(rates.text(report.measured["found"])) if report.measured else "",
-        computed=table(item.table).markdown() if item.table else "",
+        computed=TABLES[item.table]().markdown() if item.table else "",
         tables=tables,
         sections=[
             ("Where it differs, and what was looked for", item.causes if report.known else []),
@@ -283,12 +243,6 @@ def facts(report: Report) -> list[str]:
         found.append(f"{where}.")
     for note in report.environments("note"):
         found.append(f"Data: {note}{MEANT.get(note, '')}; the paper has the originals.")
-    if report.quick:
-        changes = [report.item.less(shown.panel) for shown in report.shown]
-        if any(shown.data == "digits" for shown in report.shown):
-            changes.append(["problem.data=digits"])
-        for less in dict.fromkeys(", ".join(f"`{flag}`" for flag in some) for some in changes):
-            found.append(f"Changed for the quick run: {less}.")
     return found
 
 
@@ -424,17 +378,6 @@ def _digits(column: Column) -> int | None:
     if column.read in ("rounds", "total"):
         return 0
     return 2 if column.share or column.read in ("pace", "jitter") else None
-
-
-def _pictures(report: Report, page: Path) -> list[str]:
-    """Write the figure; the names of its files."""
-    drawn = figure(report)
-    if drawn is None:
-        return []
-    written = [page.with_suffix(suffix) for suffix in (".png", ".pdf")]
-    for file in written:
-        write_whole(file, image(drawn, file.suffix[1:], dpi=DPI))
-    return [file.name for file in written]
 
 
 def _there(c: Compared) -> bool:

@@ -6,12 +6,15 @@ import dataclasses
 import gc
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from itertools import count
+from typing import TYPE_CHECKING
 
+from undrift.cli.output import say
+from undrift.cli.progress import progress
 from undrift.core.problem import Problem, Unsupported
-from undrift.records.folder import CHECKPOINTS, Busy, Row
-from undrift.runs.events import Event, LeftOut, Measured
-from undrift_papers.reproduce.cache import Cache, Want, begin, end, without_defaults
+from undrift.records.folder import CHECKPOINTS, Busy
+from undrift.runs.events import Began, Ended, Event, LeftOut, Measured
+from undrift_papers.reproduce.cache import Cache, Want, begin, without_defaults
 from undrift_papers.reproduce.items import Item, Panel
 
 if TYPE_CHECKING:
@@ -44,31 +47,19 @@ class ItemOptions:
     rounds: int | None = None
     only: Sequence[str] = ()
 
-    def flags(self) -> list[str]:
-        """Changes to the specs of networks; convex problems are too small for a GPU."""
-        precision = self.precision or ("bf16" if self.device.startswith("cuda") else None)
-        changes = [] if self.device == "cpu" else [f"device={self.device}"]
-        if precision:
-            changes.append(f"problem.precision={precision}")
-        return changes
-
-
-class Reporter(Protocol):
-    def begin(self, want: Want) -> None: ...
-    def skip(self) -> None: ...
-    def row(self, row: Row) -> None: ...
-    def end(self, status: str) -> None: ...
-    def say(self, text: str) -> None: ...
-
 
 def wants(item: Item, panel: Panel, options: ItemOptions) -> list[Want]:
     """The runs of a panel, method by method and seed by seed."""
     from undrift.problems.named import Images
 
     spec = item.spec(panel, options.quick)
-    if isinstance(spec.problem, Images):
-        flags = [*(EMBEDDED if options.quick and missing(spec) else ()), *options.flags()]
-        spec = item.spec(panel, options.quick, flags) if flags else spec
+    if isinstance(spec.problem, Images):  # convex problems are too small for a GPU
+        gpu = options.device.startswith("cuda")
+        flags = [*(EMBEDDED if options.quick and missing(spec) else ())]
+        flags += [] if options.device == "cpu" else [f"device={options.device}"]
+        if precision := options.precision or ("bf16" if gpu else None):
+            flags.append(f"problem.precision={precision}")
+        spec = item.spec(panel, options.quick, flags)
     chosen = [e for e in spec.entries if not options.only or e.label in options.only]
     tried = [item.tried(entry, options.quick) or [entry] for entry in chosen]
     start = (spec.entries[0], item.warm) if item.warm else None
@@ -118,12 +109,11 @@ def plan(wanted: Iterable[Want]) -> list[list[Want]]:
     return list(groups.values())
 
 
-def perform(
-    groups: list[list[Want]], cache: Cache, stop: StopSignal, reporter: Reporter
-) -> Iterator[tuple[Want, str]]:
+def perform(groups: list[list[Want]], cache: Cache, stop: StopSignal) -> Iterator[tuple[Want, str]]:
     """Carry out what is left; yields the runs that failed, with the reason."""
     from undrift.runs.prepare import build
 
+    number, total = count(1), sum(map(len, groups))
     for group in groups:
         left = [want for want in group if not cache.serves(want)]
         if not left or stop.asked:
@@ -135,13 +125,10 @@ def perform(
             yield from ((want, str(error)) for want in left)
             continue
         for want in left:
-            if stop.asked:
-                continue
-            if cache.serves(want):  # another process has run it, or no seed changes it
-                reporter.skip()
+            if stop.asked or cache.serves(want):  # by another process, or no seed changes it
                 continue
             try:
-                carry_out(want, problem, cache, stop, reporter)
+                carry_out(want, problem, cache, stop, f"[{next(number)}/{total}]")
             except Busy:  # another process is at it
                 pass
             except (Unsupported, ValueError, RuntimeError) as error:
@@ -152,9 +139,7 @@ def perform(
         release(compiled=True)
 
 
-def carry_out(
-    want: Want, problem: Problem, cache: Cache, stop: StopSignal, reporter: Reporter
-) -> None:
+def carry_out(want: Want, problem: Problem, cache: Cache, stop: StopSignal, number: str) -> None:
     """One run, from where it was left."""
     from undrift.engines.checkpoint import Shelf
     from undrift.runs import experiment
@@ -165,13 +150,15 @@ def carry_out(
         begin(folder, want, problem.note, problem.metric_samples)
         if cache.serves(want):  # another process has just finished it
             return
-        reporter.begin(want)
+        say(f"{number} {want}")
+        job, lines = task(want, problem, start(want, problem)), progress()
 
         def hear(event: Event) -> None:
-            if isinstance(event, Measured):
-                reporter.row(event.row)
-            elif not isinstance(event, LeftOut):
-                reporter.say(str(event))
+            lines.show(event)
+            if not isinstance(event, (Began, Measured, Ended, LeftOut)):
+                say(str(event))
+
+        hear(Began(job.label, want.seed, want.rounds))
 
         with threads(problem, spec.batch, spec.cohort):
             shelf = Shelf(folder.file(CHECKPOINTS), "state", want.key)
@@ -179,7 +166,7 @@ def carry_out(
             lasting = LASTING if want.rounds < entry.rounds else 0
             place = experiment.RunPlace(folder, shelf, largest=largest, lasting=lasting)
             result = experiment.perform(
-                task(want, problem, start(want, problem)),
+                job,
                 want.seed,
                 draws=want.seed,
                 place=place,
@@ -192,15 +179,10 @@ def carry_out(
             if not result.lasts:
                 shelf.clear()
             seeded = outcome.seeded or want.start is not None  # rounds that came first may draw
-            end(folder, dataclasses.replace(outcome, note="", seeded=seeded))
-        reporter.end(outcome.status)
-        if outcome.status == "stopped" and result.engine:
-            size, free = experiment.state_bytes(result.engine), largest * ROOM
-            if size > largest:
-                reporter.say(
-                    f"{entry.label}, seed {want.seed}: its state of {size / 1e9:.2g} GB was not "
-                    f"kept, with {free / 1e9:.2g} GB free on the disk; it will begin again."
-                )
+            folder.settle()
+            folder.conclude([dataclasses.replace(outcome, note="", seeded=seeded)])
+        hear(Ended(outcome))
+        lines.close()
     finally:
         folder.close()
 

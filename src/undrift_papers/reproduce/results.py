@@ -42,8 +42,6 @@ class Shown:
     runs: dict[str, list[KeptRun]]
     columns: Columns
     wants: list[Want]
-    absent: str = ""
-    """Why nothing could be run; empty otherwise."""
     tried: dict[str, int] = dataclasses.field(default_factory=dict)
     """Of a search: label -> settings that were run."""
 
@@ -52,8 +50,13 @@ class Shown:
         return not any(self.runs.values())
 
     @property
-    def data(self) -> str:
-        return getattr(self.wants[0].spec.problem, "data", "")
+    def absent(self) -> str:
+        """Why nothing could be run; empty otherwise."""
+        if not self.empty or not missing(self.wants[0].spec):
+            return ""
+        return (
+            f"{vars(self.wants[0].spec.problem)['data']} is not there; undrift data fetch gets it"
+        )
 
     def over(self, label: str) -> bool:
         """Whether a seed has the rounds of the paper, or ended by itself."""
@@ -163,39 +166,21 @@ class Report:
         return not self.quick and self.found == self.item.found
 
     @property
-    def agreement(self) -> tuple[int, int]:
-        """Numbers that agree, and all that are judged."""
-        return (0, 0) if self.quick else (self.judgement.agree, self.judgement.numbers)
-
-    @property
-    def coverage(self) -> tuple[int, int]:
-        """Judged numbers of the paper that we have one for, and all of them."""
-        return self.judgement.numbers, self.judgement.printed
-
-    @property
-    def order(self) -> tuple[int, int]:
-        """Pairs in the paper's order, and all that are judged."""
-        return (0, 0) if self.quick else (self.judgement.ordered, self.judgement.pairs)
-
-    @property
-    def paired(self) -> tuple[int, int]:
-        """Pairs that the paper tells apart and we have run, and all of them."""
-        return self.judgement.pairs, self.judgement.stated
-
-    @property
-    def searched(self) -> bool:
-        """Whether searches have tried all there is."""
-        return all(
-            shown.tried.get(label) == len(settings)
-            for label, settings in self.item.grid.items()
-            for shown in self.shown
-        )
+    def bare(self) -> bool:
+        """Whether nothing is kept of what its page is made from."""
+        made = self.item.kind in ("computed", "heatmap")
+        return not (made or self.kept or self.measured)
 
     @property
     def complete(self) -> bool:
         """Whether we have a number wherever the paper prints one or its text speaks of one, from
         runs as long as the paper's, and searches have tried all there is.
         """
+        searched = all(
+            shown.tried.get(label) == len(settings)
+            for label, settings in self.item.grid.items()
+            for shown in self.shown
+        )
         finished = all(
             shown.over(label)
             for shown in self.shown
@@ -203,7 +188,7 @@ class Report:
             for label in column.about(shown.runs)
         )
         return (
-            self.searched
+            searched
             and finished
             and all(
                 cells[label].ours is not None
@@ -258,7 +243,7 @@ def collect(item: Item, options: ItemOptions, cache: Cache) -> Report:
     """All panels with every kept seed, whichever part of them was to run."""
     everything = dataclasses.replace(options, rounds=None, only=(), seeds=1)
     shown = [_shown(item, panel, everything, cache) for panel in item.panel]
-    return Report(item, shown, options.quick, recall(item, options.quick, cache))
+    return Report(item, shown, options.quick, None if options.quick else recall(item, cache))
 
 
 def _shown(item: Item, panel: Panel, options: ItemOptions, cache: Cache) -> Shown:
@@ -269,11 +254,7 @@ def _shown(item: Item, panel: Panel, options: ItemOptions, cache: Cache) -> Show
     runs = {want.entry.label: _seeds(want, cache) for want in wanted if item.runs}
     rounds = {want.entry.label: want.entry.rounds for want in wanted}
     columns = [(column, cells(column, runs, rounds)) for column in panel.column]
-    shown = Shown(panel, rounds, runs, columns, wanted, tried=settings)
-    if shown.empty and missing(wanted[0].spec):
-        absent = f"{shown.data} is not there; undrift data fetch gets it"
-        return dataclasses.replace(shown, absent=absent)
-    return shown
+    return Shown(panel, rounds, runs, columns, wanted, settings)
 
 
 def _seeds(want: Want, cache: Cache) -> list[KeptRun]:

@@ -95,15 +95,6 @@ Columns = list[tuple[Column, dict[str, Compared]]]
 """Columns, each with its cells by label."""
 
 
-def number(printed: object) -> float | None:
-    """A printed number; infinite for never, ``None`` for what is not a number."""
-    if printed == NEVER:
-        return math.inf
-    if isinstance(printed, bool) or not isinstance(printed, int | float):
-        return None
-    return float(printed)
-
-
 def cell(
     label: str,
     column: Column,
@@ -120,7 +111,8 @@ def cell(
     deviation = None
     if mean is not None and math.isfinite(mean) and len(set(judged)) > 1:
         deviation = math.sqrt(sum((v - mean) ** 2 for v in judged) / (len(judged) - 1))
-    printed = number(column.printed.get(label))
+    given = column.printed.get(label)
+    printed = math.inf if given == NEVER else None if given is None else float(given)
     late = (
         column.read == "rounds"
         and mean is None
@@ -234,10 +226,6 @@ class Pair(NamedTuple):
 
     above: str
     below: str
-    much: bool = False
-    """Whether the text has them far apart."""
-    between: float | None = None
-    """A value that the text has between them."""
     ties: bool = False
     """Whether the text has them level too."""
     said: bool = False
@@ -260,8 +248,7 @@ def pairs(column: Column, cells: Mapping[str, Compared]) -> list[Pair]:
     for above, others in said.items():
         for below in others if above in cells else ():
             level = column.ties and above == first and (above, below) not in found
-            much, between = column.much, column.between
-            found[above, below] = Pair(above, below, much, between, level, said=True)
+            found[above, below] = Pair(above, below, level, said=True)
     return list(found.values())
 
 
@@ -312,10 +299,10 @@ def _in_order(column: Column, pair: Pair, there: Mapping[str, Compared]) -> bool
     margins = [above - below]
     if pair.ties:
         margins = [above + tolerance(column, above) - below]
-    elif pair.much:
+    elif pair.said and column.much:
         margins = [above - below - tolerance(column, max(above, below, key=abs))]
-    if pair.between is not None:
-        margins += [above - pair.between, pair.between - below]
+    if pair.said and column.between is not None:
+        margins += [above - column.between, column.between - below]
     least, error = min(margins), math.hypot(one.error, other.error)
     return _told(least, error) if least or error else False
 

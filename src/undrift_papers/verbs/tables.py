@@ -8,7 +8,7 @@ from argparse import Namespace
 from undrift.cli.output import refuse, result_as
 from undrift.cli.parser import Parser
 from undrift.core.params import unknown
-from undrift_papers.tables import items, table
+from undrift_papers.tables import TABLES
 
 
 def add(parser: Parser) -> None:
@@ -21,10 +21,9 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    known, item = items(), args.item
-    if item is not None and item not in known:
-        refuse([unknown("table", item, known)])
-    names = known if item is None else [item]
-    found = {name: table(name) for name in names}
+    if args.item not in (None, *TABLES):
+        refuse([unknown("table", args.item, TABLES)])
+    found = {name: make() for name, make in TABLES.items() if args.item in (None, name)}
     document = {name: dataclasses.asdict(one) for name, one in found.items()}
-    result_as(args.json, document, "\n".join(one.text() for one in found.values()).rstrip())
+    texts = (f"{one.title}\n\n{one.table.text()}" for one in found.values())
+    result_as(args.json, document, "\n\n".join(texts))

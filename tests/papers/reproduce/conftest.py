@@ -77,7 +77,7 @@ def papers(tmp_path, monkeypatch):
 @pytest.fixture
 def undrawn(papers, monkeypatch):
     """Pages without pictures, which take most of the time."""
-    monkeypatch.setattr("undrift_papers.reproduce.page._pictures", lambda report, file: [])
+    monkeypatch.setattr("undrift_papers.reproduce.page.figure", lambda report: None)
     monkeypatch.setattr("undrift_papers.reproduce.agreement.figure", lambda found: None)
     return papers
 

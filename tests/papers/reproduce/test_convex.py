@@ -13,16 +13,16 @@ from undrift.problems import build
 from undrift.theory import fedcet
 from undrift_papers.fedred import rates
 from undrift_papers.reproduce import grid as search
-from undrift_papers.reproduce import items, measured, results
+from undrift_papers.reproduce import measured, results
 from undrift_papers.reproduce.cache import Cache
 from undrift_papers.reproduce.items import Column, item
-from undrift_papers.reproduce.page import less, text, write
-from undrift_papers.reproduce.perform import ItemOptions, perform, plan, wants
+from undrift_papers.reproduce.page import text
+from undrift_papers.reproduce.perform import ItemOptions, wants
 from undrift_papers.reproduce.readouts import readout
 from undrift_papers.reproduce.results import Report, collect
 from undrift_papers.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED, judge
 
-from .test_cache import After, Silent
+from .test_cache import go as performed
 
 GRID = """
 name = "grid"
@@ -66,7 +66,7 @@ above = { GD = ["Scaffnew"] }
 
 
 def go(cache, lot):
-    assert list(perform(plan(lot), cache, After(), Silent())) == []
+    assert performed(cache, lot) == []
 
 
 # Warm starts.
@@ -100,7 +100,7 @@ def test_a_search_finds_the_best_and_repeats_it_alone(grid, tmp_path):
     wanted = wants(grid, grid.panel[0], ItemOptions(seeds=2))
     assert len(wanted) == 2 * 6
     sizes = []
-    for batch in search.batches(wanted, cache):
+    for batch in search.batches([(grid, wanted)], cache):
         sizes.append(sorted((want.entry.label, want.rounds, want.seed) for want in batch))
         go(cache, batch)
     assert sizes == [
@@ -134,23 +134,9 @@ def test_a_search_that_was_not_finished_says_so(grid, tmp_path):
     go(cache, [wanted[0], wanted[-1]])  # one setting of each method
     report = collect(grid, ItemOptions(), cache)
     assert report.judgement.pairs == 1 and not report.complete
-    assert "(1 of 4 run)" in text(report, [])
+    assert "(1 of 4 run)" in text(report, "")
     go(cache, wanted)
     assert collect(grid, ItemOptions(), cache).complete
-
-
-def test_a_page_of_a_whole_search_stays(grid, tmp_path):
-    cache, part, pages = Cache(tmp_path / "a"), Cache(tmp_path / "b"), tmp_path / "pages"
-    wanted = wants(grid, grid.panel[0], ItemOptions())
-    go(part, [wanted[0], wanted[-1]])
-    few = collect(grid, ItemOptions(), part)
-    assert not less(few, pages)  # there is none
-    write(few, pages)
-    go(cache, wanted)
-    whole = collect(grid, ItemOptions(), cache)
-    assert not less(whole, pages)
-    write(whole, pages)
-    assert less(few, pages) and not less(whole, pages)
 
 
 def test_a_search_from_the_command_line(grid, tmp_path, capsys):
@@ -311,17 +297,17 @@ def test_gradient_descent_and_dane_on_two_instances():
     small = rates.ACCURACY * float(x.norm())
     flat = float(x[: rates.DIM // 4].norm())
     for label, factor in (("GD", 1 - 1 / 50), ("DANE", 5 / 6)):
-        rounds, steps = rates.reach(by_label[label], problem, 50.0, 5.0, 1)
+        rounds, steps = rates.reach(by_label[label], problem, 50.0, 5.0)
         assert rounds == pytest.approx(math.log(small / flat) / math.log(factor), abs=1.5)
         assert label == "DANE" or steps == 1
 
 
 def test_rates_are_measured_once_and_shown(tmp_path, monkeypatch, capsys):
     calls = []
-    monkeypatch.setattr(rates, "measure", lambda quick, say: calls.append(quick) or table())
+    monkeypatch.setattr(rates, "measure", lambda say: calls.append(1) or table())
     words = ["reproduce", "fedred/table-1", "--out", str(tmp_path)]
     assert main(words) == 0 and main(words) == 0
-    assert calls == [False]
+    assert calls == [1]
     assert "reproduced" in capsys.readouterr().out
     page = (tmp_path / "pages" / "fedred" / "table-1.md").read_text()
     assert "**Verdict: reproduced.** 24 of 24 numbers agree" in page
@@ -337,22 +323,9 @@ def test_rates_are_measured_once_and_shown(tmp_path, monkeypatch, capsys):
 
 def test_kept_rates_are_those_of_the_same_settings(tmp_path, monkeypatch):
     it, cache = item("fedred/table-1"), Cache(tmp_path)
-    monkeypatch.setattr(rates, "measure", lambda quick, say: table())
-    measured.measure(it, False, cache, print)
-    assert measured.recall(it, False, cache)["found"] == table()
-    assert measured.recall(it, True, cache) is None
-    assert measured.recall(item("fedrecu/table-1"), False, cache) is None
+    monkeypatch.setattr(rates, "measure", lambda say: table())
+    measured.measure(it, cache, print)
+    assert measured.recall(it, cache)["found"] == table()
+    assert measured.recall(item("fedrecu/table-1"), cache) is None
     monkeypatch.setattr(rates, "ACCURACY", 1e-4)
-    assert measured.recall(it, False, cache) is None
-
-
-def test_items_without_numbers_of_the_paper_say_so():
-    for name in (
-        "fedcet/figure-1",
-        "fedrecu/figure-14",
-        "fedrecu/extra",
-        "fedred/figure-1",
-        "fedred/figure-2",
-    ):
-        it = items.item(name)
-        assert it.ambiguous and it.authors and it.quick
+    assert measured.recall(it, cache) is None
