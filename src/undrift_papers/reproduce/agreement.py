@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 POINTED: Style = {"s": 22, "alpha": 0.8, "linewidths": 0}
 BAND: Style = {"color": PALE, "linewidth": 0, "zorder": 0}
+NAME: Style = {"fontsize": 7, "color": GREY, "textcoords": "offset points"}
+FAR = 15.0
+"""Points by which an accuracy differs that is called by its name: of each item the furthest."""
 LINE: Style = {"color": GREY, "linewidth": 0.8, "zorder": 0}
 Page = Mapping[str, Any]
 """The numbers of a page, as JSON holds them."""
@@ -57,6 +60,10 @@ def figure(pages: Sequence[Page]) -> Figure | None:
         others = [p for p in ratios if p.paper == paper]
         places = [items.index(found[p]) for p in others]
         right.scatter([ratios[p] for p in others], places, label=paper, **style)
+    off = sorted((p.printed - p.ours, p) for p in found if p.share)
+    for p in {found[p]: p for by, p in off if by > FAR}.values():
+        where = found[p].partition("/")[2]
+        left.annotate(f"{p.label}, {where}", (p.printed, p.ours), (5, -3), **NAME)
     ends = [0, 100]
     left.plot(ends, ends, **LINE)
     left.fill_between(ends, [e - POINTS for e in ends], [e + POINTS for e in ends], **BAND)
