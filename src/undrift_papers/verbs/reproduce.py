@@ -34,6 +34,8 @@ def add(parser: Parser) -> None:
     parser.add_argument("items", nargs="*", metavar="ITEM", help=text)
     parser.flag("--list", help="list the items and what each would take")
     parser.flag("--quick", help="less of everything: shows that an item runs, judges nothing")
+    text = "the next runs of the queue that end within --minutes; with --list, all that are left"
+    parser.add_argument("--next", action="store_true", help=text)
     text = "run seeds 0 to N - 1 (default: 1)"
     parser.add_argument("--seeds", type=natural, default=1, metavar="N", help=text)
     text = "for networks: cpu, cuda, cuda:0, ... (default: cpu)"
@@ -68,16 +70,18 @@ def main(args: Namespace) -> int:
     )
     cache = Cache(args.out)
     try:
-        chosen = choose(args.items or (["all"] if args.list else []), options.only)
-        if not chosen and not (args.pack or args.unpack):
+        every = ["all"] if args.list and not args.next else []
+        chosen = choose(args.items or every, options.only)
+        if not (chosen or args.next or args.pack or args.unpack):
             remedy = "See: undrift reproduce --list"
             refuse(["nothing to reproduce: give PAPER/ITEM, PAPER or all"], remedy)
         if args.unpack:
             say(f"{count(cache.unpack(args.unpack), 'run')} taken in from {args.unpack}")
         if args.list:
-            return listing(chosen, cache, options, args.json)
+            show = queue if args.next else listing
+            return show(chosen, cache, options, args.json)
         writable(args.out)
-        code = run(chosen, cache, options, args) if chosen else OK
+        code = run(chosen, cache, options, args) if chosen or args.next else OK
         if args.pack:
             say(f"{count(cache.pack(args.pack), 'run')} packed into {args.pack}")
         return code
@@ -106,6 +110,7 @@ def run(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> 
     from undrift_papers.reproduce.grid import batches
     from undrift_papers.reproduce.measured import measure
     from undrift_papers.reproduce.perform import perform, plan, wants
+    from undrift_papers.reproduce.queue import following
 
     asked = [
         (item, wants(item, panel, options))
@@ -113,6 +118,15 @@ def run(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> 
         if item.runs and not args.kept
         for panel in panels
     ]
+    if args.next:
+        taken = following(cache, options, args.minutes)
+        if not taken:
+            refuse(
+                ["the queue has nothing that ends within --minutes and whose data are here"],
+                "See: undrift reproduce --next --list",
+            )
+        asked = [(one.item, one.runs) for one in taken]
+        chosen = [(item, []) for item in {one.item.name: one.item for one in taken}.values()]
     due, failed, stop = 0, list[str](), Deadline(args.minutes)
     for wanted in batches(asked, cache):
         groups = plan(wanted)
@@ -173,6 +187,20 @@ def listing(chosen: Chosen, cache: Cache, options: ItemOptions, as_json: bool) -
     head = ["item", "runs", "kept", "takes", "title"]
     shown = [[row[name] or NONE for name in head] for row in rows]
     result_as(as_json, rows, Table(head, shown, head[3:]).text())
+    return OK
+
+
+def queue(chosen: Chosen, cache: Cache, options: ItemOptions, as_json: bool) -> int:
+    """What is left of the queue, in its order."""
+    from undrift_papers.reproduce.queue import due
+
+    rows: list[dict[str, object]] = []
+    for one in due(cache, options):
+        panel = f"{one.item.name}/{one.panel.name}"
+        row = {"panel": panel, "method": one.label, "rounds": one.runs[0].rounds}
+        rows.append(row | {"minutes": round(one.minutes, 1)})
+    head = ["panel", "method", "rounds", "minutes"]
+    result_as(as_json, rows, Table(head, [[row[name] for name in head] for row in rows]).text())
     return OK
 
 
