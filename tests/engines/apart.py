@@ -13,7 +13,7 @@ def main() -> int:
     here = ranks.Ranks(torch.device("cpu"), patience=4.0)
     here.tell("what both know")
     try:
-        here.tell() if here.rank else here.total([1])
+        here.tell() if here.rank else here.sum(torch.ones(1))
     except ranks.RankLost as error:
         print(error, flush=True)
         return 3

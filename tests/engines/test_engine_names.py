@@ -7,8 +7,8 @@ import sys
 from undrift.core.params import check
 from undrift.engines import Engine, Simulate, Wire
 from undrift.engines.distributed import Distributed
+from undrift.engines.engine import load
 from undrift.engines.federated import Federated
-from undrift.engines.named import load
 from undrift.engines.options import registry
 
 

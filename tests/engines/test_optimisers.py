@@ -79,7 +79,6 @@ def test_those_that_do_not_permit_it_say_why_and_what_to_do():
             method.needs_sgd
         )
         assert all(method.needs_sgd in reason.text for reason in reasons)
-        assert method.refuse_optimiser(None) == []
     with pytest.raises(BadParameters) as found:
         Simulate(um.Scaffold(lr=0.1), quadratic(), training={"optimiser": "momentum"})
     assert [*found.value.problems] == ["training.optimiser"]

@@ -53,8 +53,24 @@ def test_another_run_or_another_method_is_refused(saved):
     with pytest.raises(BadCheckpoint, match="another run"):
         restore(fresh(engine), file, "run-2")
     other = Simulate(example(Scaffold, engine.problem.constants), engine.problem)
-    with pytest.raises(ValueError, match="not one of Scaffold"):
+    with pytest.raises(BadCheckpoint, match=r"not those of Scaffold.*; continue.*; remove it"):
         restore(other, file, "run-1")
+
+
+@pytest.mark.parametrize("name", ["server.x", "client_members"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda v: v[:-1], lambda v: v.float(), lambda v: v.unsqueeze(0), lambda v: v.flip(0)[:2] - 9],
+)
+def test_states_of_other_shapes_types_and_clients_are_refused(name, change):
+    """They would be loaded otherwise, and fail rounds later or not at all."""
+    engine = Simulate(Scaffold(lr=0.1), least_squares(), cohort=2)
+    engine.run_round()
+    tensors, counters = engine.snapshot(whole=False)
+    tensors = {k: v if torch.is_tensor(v) else torch.cat([*v]) for k, v in tensors.items()}
+    Simulate(engine.method, engine.problem).restore(tensors, counters)
+    with pytest.raises(ValueError, match="not those of Scaffold"):
+        fresh(engine).restore(tensors | {name: change(tensors[name])}, counters)
 
 
 def test_one_of_another_round_is_passed_over(saved):

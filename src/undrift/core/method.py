@@ -257,16 +257,16 @@ class Method(Exchange, Record):
             reasons.append(Refusal("steps", text))
         return reasons
 
-    def refuse_schedule(self, schedule: Schedule | None) -> list[Refusal]:
+    def refuse_schedule(self, schedule: Schedule) -> list[Refusal]:
         """Why its lr cannot follow a schedule."""
-        if schedule is None or hasattr(self, "lr"):
+        if hasattr(self, "lr"):
             return []
         text = f"{type(self).__name__} has no lr that could follow it: leave out schedule"
         return [Refusal("schedule", text)]
 
-    def refuse_optimiser(self, optimiser: Optimiser | None) -> list[Refusal]:
+    def refuse_optimiser(self, optimiser: Optimiser) -> list[Refusal]:
         """Why another optimiser than SGD cannot take its local steps."""
-        if optimiser is None or not self.needs_sgd:
+        if not self.needs_sgd:
             return []
         permit = (name for name, cls in registry.items() if getattr(cls, "needs_sgd", None) == "")
         text = (

@@ -138,9 +138,11 @@ def refuse(
     Every way to a run asks this: the reader of specs with the number of clients at most, engines
     with a problem, experiments with all.
     """
-    training, reasons = options.training, method.refuse_schedule(options.schedule)
-    reasons += method.refuse_optimiser(training.optimiser)
+    training, reasons = options.training, list[Refusal]()
+    if options.schedule is not None:
+        reasons += method.refuse_schedule(options.schedule)
     if training.optimiser is not None:
+        reasons += method.refuse_optimiser(training.optimiser)
         reasons += training.optimiser.refuse(training.weight_decay)
     for name in ("weight_decay", "clip"):
         if method.minimising() and getattr(training, name):
@@ -149,14 +151,23 @@ def refuse(
     steps: int | list[int] = options.steps if options.epochs is None else 1
     if problem is not None:
         clients, steps = problem.clients, options.local_steps(problem.samples)
-        reasons += _refuse_samples(problem, options)
-    if problem is not None and rounds is not None:
-        reasons += _fades(method, options, problem, rounds)
+        if options.aggregation.by_samples and problem.pooled:
+            text = "f is the mean over all samples already: leave out the aggregation's weights"
+            reasons.append(Refusal("aggregation", text))
+        if options.batch is not None and not problem.sampled:
+            text = f"this {type(problem).__name__} has no samples to draw mini-batches from: leave "
+            reasons.append(Refusal("batch", f"{text}out batch and epochs, or give it noise"))
+        if training.accumulate > 1 and options.batch is None:
+            text = "accumulate counts mini-batches: add batch, their size"
+            reasons.append(Refusal("training.accumulate", text))
+    if options.schedule is not None and problem is not None and rounds is not None:
+        reasons += _fades(method, options.schedule, problem, rounds)
     if clients is not None:
         labelled = problem is None or problem.labelled
         cohort = options.cohort or Sampling(clients)
         reasons += method.refuse(clients, cohort, steps, options.aggregation)
-        reasons += refuse_faults(options.faults or (), clients, labelled)
+        if options.faults:
+            reasons += refuse_faults(options.faults, clients, labelled)
     return reasons
 
 
@@ -172,17 +183,11 @@ def conflicts(given: Mapping[str, object], batch: object) -> dict[str, str]:
     return wrong
 
 
-def _fades(method: Method, options: RunOptions, problem: Problem, rounds: int) -> list[Refusal]:
+def _fades(method: Method, schedule: Schedule, problem: Problem, rounds: int) -> list[Refusal]:
     """Why lr cannot follow its schedule: it must stay a number of full precision."""
     import torch
 
-    lr, least, schedule = (
-        getattr(method, "lr", None),
-        torch.finfo(problem.dtype).tiny,
-        options.schedule,
-    )
-    if schedule is None:
-        return []
+    lr, least = getattr(method, "lr", None), torch.finfo(problem.dtype).tiny
     try:
         factor = schedule.least(rounds)
     except BadParameters as error:
@@ -194,18 +199,3 @@ def _fades(method: Method, options: RunOptions, problem: Problem, rounds: int) -
         f"is stored in full precision, before round {rounds}: use another or fewer rounds"
     )
     return [Refusal("schedule", text)]
-
-
-def _refuse_samples(problem: Problem, options: RunOptions) -> list[Refusal]:
-    """Why a run on ``problem`` cannot count by samples, or draw mini-batches of them."""
-    reasons = []
-    if options.aggregation.by_samples and problem.pooled:
-        text = "f is the mean over all samples already: leave out the weights of the aggregation"
-        reasons.append(Refusal("aggregation", text))
-    if options.batch is not None and not problem.sampled:
-        text = f"this {type(problem).__name__} has no samples to draw mini-batches from: leave out "
-        reasons.append(Refusal("batch", f"{text}batch and epochs, or give it noise"))
-    if options.training.accumulate > 1 and options.batch is None:
-        text = "accumulate counts mini-batches: add batch, their size"
-        reasons.append(Refusal("training.accumulate", text))
-    return reasons

@@ -31,7 +31,8 @@ class BadCheckpoint(ValueError):
 
     def __init__(self, path: Path, reason: str):
         self.path, self.reason = path, reason
-        super().__init__(f"{path}: {reason}")
+        remedy = "remove it to continue from an older one, or else from the beginning"
+        super().__init__(f"{path}: {reason}; {remedy}")
 
 
 def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:

@@ -78,7 +78,7 @@ class Shard(Site):
         deal = [size * k // self.ranks.size for k in range(self.ranks.size + 1)]
         workers = np.repeat(np.arange(self.ranks.size), np.diff(deal))
         self.route = Route(members, self._homes(members), workers)
-        whole = order.share()
+        whole = super().share(order)
         first, last = deal[self.ranks.rank : self.ranks.rank + 2]
         return whole if last - first == size else whole.part(slice(first, last))
 
@@ -253,6 +253,7 @@ class Distributed(Engine):
         self.leads = ranks.rank == 0
         self.sums = self._chosen(cast(DistributedOptions, self.own))
         self.site = Shard(self.common, ranks, self.memory.place)
+        self.parts.append(self.site)
 
     @classmethod
     def needs(
@@ -336,7 +337,7 @@ class Distributed(Engine):
         forms = dict[str, tuple[str, list[int]]]()
         if self.leads:
             self._check(tensors)
-            common = tensors.keys() - self.site.names()
+            common = tensors.keys() - self.site.forms(0).keys()
             forms = {n: (KINDS[tensors[n].dtype], list(tensors[n].shape)) for n in sorted(common)}
         self._receive(tensors, self.ranks.tell({"counters": counters, "forms": forms}))
 
@@ -359,7 +360,7 @@ class Distributed(Engine):
             found[name] = self.ranks.broadcast(tensors[name] if self.leads else blank)
         everybody = torch.arange(self.problem.clients)
         bounds = np.searchsorted(found.get(WRITTEN, everybody).cpu().numpy(), self.site.bounds)
-        for saved in sorted(self.site.names()):
+        for saved in sorted(self.site.forms(0)):
             for rank, (first, last) in enumerate(pairwise(bounds.tolist())):
                 if self.ranks.rank in (0, rank):
                     blank = torch.empty(last - first, self.problem.dim, dtype=self.x0.dtype)

@@ -15,7 +15,8 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from importlib import import_module
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ from undrift.engines.judge import Diverged, Sound, Stuck
 from undrift.engines.local import Common
 from undrift.engines.memory import Needs, plan
 from undrift.engines.messages.format import content
-from undrift.engines.options import NoOptions, StoreOptions
+from undrift.engines.options import NoOptions, StoreOptions, registry
 from undrift.engines.order import Clock, Order
 from undrift.engines.reduction import Reducer
 from undrift.engines.site import PREVIOUS, WRITTEN, Site, quiet
@@ -113,15 +114,15 @@ class Engine:
         norm = math.inf if unbounded else float(self.judging.norm)
         self.soundness = Sound(problem.dim, self.x0.dtype, norm)
         self.reducer = Reducer(options.aggregation, method, problem.samples, self.x0)
-        self.memories: list[Part] = [self.reducer] if self.reducer.last else []
-        """What the server remembers beside its state."""
+        self.parts: list[Part] = [self.reducer] if self.reducer.last else []
+        """What a round changes beside the server's state."""
         self.faulty: FaultyClients | None = None
         at_clients = problem
         if options.faults:
             planned = Faults(options.faults, self.streams, problem.clients)
             if any(fault.kind != "label-noise" for fault in options.faults):
                 self.faulty = FaultyClients(planned, self.x0.device)
-                self.memories.append(self.faulty)
+                self.parts.append(self.faulty)
             if planned.mislabels:
                 at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
         training = options.training
@@ -161,11 +162,6 @@ class Engine:
     def x(self) -> Tensor:
         """The server's model."""
         return self.method.point(self.server)
-
-    @property
-    def parts(self) -> list[Part]:
-        """What a round changes beside the server's state."""
-        return self.memories if self.site is None else [*self.memories, self.site]
 
     @property
     def ends(self) -> Tensor | None:
@@ -239,7 +235,7 @@ class Engine:
                 # Earlier phases have used something of these clients; in the first one it is
                 # enough to leave out their rows, unless one of them was to upload for all.
                 if order.place or order.picked in refused:
-                    return self._again(order)
+                    return self._roll_back()
                 counted = work.only(cohort.members)
             server = order.phase.merge(self.server, self.reduce(order, counted), cohort)
             # The clients' states change last: what raises before has left them as they were.
@@ -282,18 +278,13 @@ class Engine:
         self.ledger.left_out += len(refused)
         self.rejections += [Rejection(order.round, order.place, *why) for why in refused.items()]
 
-    def _again(self, order: Order) -> None:
-        """Begin the round again, without the clients that are gone."""
-        self._roll_back(order)
-        self.phase = 0
-
     def _skip(self, order: Order, useless: bool = False) -> None:
         """Go on to the next round; this one leaves no trace but in the ledger.
 
         If all work was ``useless`` twice in a row, without a plan of faults, then it is not the
         clients that fail.
         """
-        self._roll_back(order)
+        self._roll_back()
         failed = [one for one in self.rejections if one.round == self.round]
         troubles = self.troubles
         troubles.failing += 1
@@ -301,14 +292,15 @@ class Engine:
         troubles.skipped_rounds.append(self.round)
         troubles.gone = []
         self.ledger.skipped += 1
-        self.phase, self.round = 0, self.round + 1
+        self.round += 1
         if troubles.useless > 1:
             raise Diverged(order.round, "no client's work is finite")
         if troubles.failing > self.judging.patience:
             raise Stuck(troubles.failing, failed)
 
-    def _roll_back(self, order: Order) -> None:
-        self.server = self._start
+    def _roll_back(self) -> None:
+        """Begin the round again, without the clients that are gone."""
+        self.server, self.phase = self._start, 0
         for part in self.parts:
             part.roll_back()
 
@@ -323,8 +315,8 @@ class Engine:
         sizes += [torch.linalg.vector_norm(v) for _, v in server.items() if v is not point]
         found = torch.stack(sizes).tolist() if len(sizes) > 1 else [sizes[0].item()]
         if not math.isfinite(sum(found)):
-            self._roll_back(order)
-            self.phase, self.troubles.gone = 0, []
+            self._roll_back()
+            self.troubles.gone = []
             raise Diverged(order.round, "the model is no longer finite")
         self.moved = None if point is None else found[0]
 
@@ -392,13 +384,23 @@ class Engine:
         self.ledger = Ledger(**spent)
 
     def _check(self, tensors: Tensors) -> None:
-        """Raise ``ValueError`` unless tensors have the names of this run's."""
-        known = {f"server.{name}" for name in self.method.Server.vectors}
-        known |= {name for part in self.parts for name in part.names()}
-        found = {name for name in tensors if name != WRITTEN and not name.startswith("stale.")}
-        if found != known:
-            words = f"missing {sorted(known - found)}, unknown {sorted(found - known)}"
-            raise ValueError(f"the saved state is not one of {type(self.method).__name__}: {words}")
+        """Raise ``ValueError`` unless tensors are named, shaped and typed as this run's states."""
+        clients, vector = self.problem.clients, (self.x0.dtype, tuple(self.x0.shape))
+        members = tensors.get(WRITTEN, torch.arange(clients))
+        wanted = {f"server.{name}": vector for name in self.method.Server.vectors}
+        for part in self.parts:
+            wanted |= part.forms(len(members))
+        found = {name: (v.dtype, tuple(v.shape)) for name, v in tensors.items()}
+        # Clients that send old uploads again are drawn: a snapshot may have any of theirs.
+        given = {name for name in found if name != WRITTEN and not name.startswith("stale.")}
+        odd = [n for n in sorted(given | wanted.keys()) if found.get(n) != wanted.get(n)]
+        numbers = torch.tensor([-1, *members.flatten().tolist(), clients])
+        if odd or members.dtype != torch.int64 or not bool((numbers.diff() > 0).all()):
+            raise ValueError(
+                f"the saved states are not those of {type(self.method).__name__} for {clients} "
+                f"clients and {vector}: {odd or WRITTEN}; continue the run that saved them, or "
+                "begin afresh"
+            )
 
     def _book(self, order: Order, down: Message, work: Work) -> None:
         self.ledger.book(order, down, work, self._size)
@@ -418,6 +420,7 @@ class Simulate(Engine):
     def __init__(self, method: Method, problem: Problem, **arguments: Any):
         super().__init__(method, problem, **arguments)
         self.site = Site(self.common, place=self.memory.place)
+        self.parts.append(self.site)
 
     @property
     def store(self) -> Store:
@@ -429,6 +432,12 @@ class Simulate(Engine):
         """What the clients remember: a record of vectors ``[N, d]``."""
         tensors = self.store.gather(None)
         return self.method.Client(**{name: v for name, v in tensors.items() if name != PREVIOUS})
+
+
+def load(name: str) -> type[Engine]:
+    """The class of an engine, by its name."""
+    module, _, cls = registry[name].home.partition(":")
+    return cast("type[Engine]", getattr(import_module(f"undrift.engines.{module}"), cls))
 
 
 def not_methods(method: object, problem: object) -> dict[str, str]:

@@ -26,7 +26,7 @@ from undrift.engines.messages.frames import Address, BadFrame, decode, pack
 from undrift.engines.messages.packet import Packet, Tag
 from undrift.engines.options import FederatedOptions
 from undrift.engines.order import Order
-from undrift.engines.work import Part, Work
+from undrift.engines.work import Part, TensorForm, Work
 
 LAST_WORKS = "last_works"
 """Of a snapshot: after which work of every client it continues, a row of a tag or of -1."""
@@ -163,8 +163,8 @@ class CountedWork(Part):
         # Work that did not count must not be taken for the work that is done in its place.
         self.attempt += 1
 
-    def names(self) -> set[str]:
-        return {LAST_WORKS}
+    def forms(self, members: int) -> dict[str, TensorForm]:
+        return {LAST_WORKS: (torch.int64, (len(self.last), len(Tag._fields)))}
 
     def tensors(self, whole: bool) -> dict[str, Tensor]:
         rows = [(-1, -1, -1) if tag is None else tag for tag in self.last]
@@ -174,8 +174,6 @@ class CountedWork(Part):
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         rows = tensors[LAST_WORKS].tolist()
-        if len(rows) != len(self.last):
-            raise ValueError(f"the saved state has {len(rows)} clients, not {len(self.last)}")
         self.last = [None if row[0] < 0 else Tag(*row) for row in rows]
         self.begin()
         self._stored.append([*self.last])
@@ -193,7 +191,7 @@ class Federated(Engine):
             raise BadParameters("engine", {"engine": text})
         super().__init__(method, problem, seed=seed, **arguments)
         self.counted = CountedWork(problem.clients)
-        self.memories.append(self.counted)
+        self.parts.append(self.counted)
         self._now = Tag(0, 0, 0)
         problem.federation.begin(self, seed)
 

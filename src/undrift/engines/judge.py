@@ -84,17 +84,13 @@ class Sound:
         """Whether no upload is too long: ``norms`` begins with the lengths of its vectors, one
         after another, each of ``size`` clients.
         """
-        if not size or not self.bounds(order):
-            return True
-        named = [
-            (name, norms[k * size : (k + 1) * size])
-            for k, name in enumerate(order.phase.Up.vectors)
-        ]
-        if all([self._within(order, name, some) for name, some in named]):
-            return True
-        # All of them, not until the first that is too long: what is usual is to be remembered.
-        bounds = [self.norm * self.scale(order, name, some) for name, some in named]
-        return all(max(some) <= most for (_, some), most in zip(named, bounds, strict=True))
+        even = True
+        if size and self.bounds(order):
+            # All of them, not until the first that is too long: what is usual is remembered.
+            for k, name in enumerate(order.phase.Up.vectors):
+                some = norms[k * size : (k + 1) * size]
+                even &= max(some) <= self.norm * self.scale(order, name, some)
+        return even
 
     def scale(self, order: Order, name: str, lengths: Iterable[float]) -> float:
         """What is usual among these lengths; it is remembered."""
@@ -105,20 +101,9 @@ class Sound:
         low, high = some[(len(some) - 1) // 2], some[len(some) // 2]
         if high > self.norm * low:
             return usual or high
-        self._remember(key, high)
+        if high > usual:  # as a power of two: engines do not round alike
+            self.usual[key] = 2.0 ** math.frexp(high)[1]
         return max(usual, high)
-
-    def _within(self, order: Order, name: str, norms: Sequence[float]) -> bool:
-        """Whether all are short enough, which need not be sorted for their median."""
-        key, shortest = f"{order.place}.{name}", min(norms)
-        if (usual := self.usual.get(key)) is None:
-            return False
-        self._remember(key, shortest)  # the median is no less
-        return max(norms) <= self.norm * max(usual, shortest)
-
-    def _remember(self, key: str, median: float) -> None:
-        if median > self.usual.get(key, 0.0):  # as a power of two: engines do not round alike
-            self.usual[key] = 2.0 ** math.frexp(median)[1]
 
     def _reasons(
         self,
@@ -158,12 +143,9 @@ class Sound:
 def lengths(rows: Sequence[Tensor]) -> list[float]:
     """The lengths of all rows of these tensors."""
     # One list for all vectors: on a GPU every look waits for the work before it.
-    norms = [_norms(v) for v in rows]
+    norms = []
+    for v in rows:
+        with one_for_few(v):
+            norms.append(torch.linalg.vector_norm(v, dim=-1))
     found: list[float] = (torch.cat(norms) if len(norms) > 1 else norms[0]).tolist()
     return found
-
-
-def _norms(v: Tensor) -> Tensor:
-    with one_for_few(v):
-        norms: Tensor = torch.linalg.vector_norm(v, dim=-1)
-    return norms

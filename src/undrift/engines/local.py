@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -90,7 +90,7 @@ class Descent:
         if not (clips or compiled):
             if direction is None and options.plain and not prox:
                 return self._straight(x, lr)
-            return self.descend(x, overwriting_step(x, lr, along, prox, None))
+            return self.descend(x, overwriting_step(x, lr, along, prox))
         # A number would be compiled anew when it changes.
         rate = x.new_full((), lr) if compiled else lr
         step = (clipped_step if clips else plain_step)(x, rate, along, prox, options)
@@ -107,11 +107,7 @@ class Descent:
 
     def _straight(self, x: Tensor, lr: float) -> Tensor:
         """Local steps that are no more than ``y - lr * grad(y)``."""
-        return self.descend(x, overwriting_step(x, lr, along_the_gradient, 0.0, self._step_))
-
-    def _step_(self, y: Tensor, lr: float, grad: Grad) -> Tensor:
-        """``y - lr * grad(y)``, written over ``y``."""
-        return y.sub_(grad(y), alpha=lr)
+        return self.descend(x, overwriting_step(x, lr, along_the_gradient, 0.0))
 
     @contextmanager
     def _untreated(self, raw: bool = True) -> Iterator[None]:
@@ -138,6 +134,10 @@ class One(Descent):
 
     end: Tensor | None = None
     """Its last local model."""
+
+    def rows(self, v: Tensor) -> Tensor:
+        """The vector of one client as a row."""
+        return v.unsqueeze(0)
 
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
         self._begin(y)
@@ -301,7 +301,8 @@ class Stacked(Descent):
         steps, batches = max(self._planned), self._batches
         # An oracle takes these steps by itself only where they are the same for all clients.
         if min(self._planned) < steps or (batches.part is not None and not batches.whole):
-            return super()._straight(x, lr)
+            fast: Any = Gradient.step_
+            return self.descend(x, overwriting_step(x, lr, along_the_gradient, 0.0, fast))
         start = self.rows(x)
         self._oracle.begin(start, self._previous)
         gradients = self._gradients(range(steps))
@@ -312,9 +313,6 @@ class Stacked(Descent):
         self.gradients += self._size * steps
         self.steps, self._drawn = steps, self._drawn + steps
         return self.end
-
-    def _step_(self, y: Tensor, lr: float, grad: Grad) -> Tensor:
-        return grad.step_(y, lr) if isinstance(grad, Gradient) else super()._step_(y, lr, grad)
 
     def _compiled(self, x: Tensor, step: Step[Tensor]) -> Tensor:
         recording = self._recording
@@ -425,11 +423,11 @@ def overwriting_step(
     lr: float,
     direction: Direction,
     prox: float,
-    fast: Callable[[Tensor, float, Grad], Tensor] | None,
+    fast: Callable[[Grad, Tensor, float], Tensor] | None = None,
 ) -> Step[Tensor]:
     """Writes over what it made itself, which nobody else holds: that saves passes through memory.
 
-    ``fast(y, lr, grad)`` writes ``y - lr * grad(y)`` over ``y``, where a step is no more than that.
+    ``fast(grad, y, lr)`` writes ``y - lr * grad(y)`` over ``y``, where a step is no more than that.
     """
     own: Tensor | None = None
 
@@ -437,7 +435,7 @@ def overwriting_step(
         nonlocal own
         # The first point is the caller's: it is copied once, and what comes of it is ours.
         if fast is not None:
-            own = fast(y if y is own else y.clone(), lr, grad)
+            own = fast(grad, y if y is own else y.clone(), lr)
             return own
         v = direction(y, grad)
         v = torch.add(v, y - x, alpha=prox) if prox else v

@@ -17,8 +17,6 @@ from undrift.core.method import Method
 from undrift.core.params import BadParameters
 from undrift.core.problem import Facts, Problem
 
-PLACES = ("device", "host", "file")
-
 WORK = 12
 """Vectors reserved for a client at work: its states, iterates, gradients, a network's activations.
 
@@ -71,7 +69,7 @@ def plan(
     place.
     """
     device, n = problem.device, -(-problem.clients // processes)
-    places = [place for place in PLACES if place != "host" or device.type == "cuda"]
+    places = ("device", "host", "file") if device.type == "cuda" else ("device", "file")
     if store not in ("auto", *places):
         allowed = f"auto, {', '.join(places)} (host is memory beside a GPU)"
         raise BadParameters("store", {"store": f"store = {store!r} is not allowed: {allowed}"})

@@ -163,7 +163,8 @@ class Node(Site):
         # The server says where the client continues: what was done since may not have counted.
         self._return_to(before, tag)
         with quiet(self.problem):
-            share = Share(order, self.alone, [self._steps(order)], False)
+            planned = order.cohort.planned[order.cohort.members.tolist().index(self.client)]
+            share = Share(order, self.alone, [int(planned)], False)
             work = self.work(share, got)
             for reason in self._sound(order, got, work).values():
                 raise ArithmeticError(reason)
@@ -176,10 +177,6 @@ class Node(Site):
             upload = work.up.map(lambda rows: rows[0])
             frame = encode(upload, address._replace(way="up"))
         return Packet({"gradients": work.gradients, "drawn": self.engine.streams.used}, frame)
-
-    def _steps(self, order: Order) -> int:
-        at = order.cohort.members.tolist().index(self.client)
-        return int(order.cohort.planned[at])
 
     def _return_to(self, before: Tag | None, tag: Tag) -> None:
         """Have the states after the work ``before``, to do ``tag`` next."""

@@ -40,11 +40,6 @@ class Order(NamedTuple):
     following: Callable[[], np.ndarray]
     """The cohort of the next round, for those who fetch its states ahead."""
 
-    def share(self) -> Share:
-        """The whole cohort."""
-        members, steps = self.cohort.members, self.cohort.planned
-        return Share(self, members, steps, len(members) == self.cohort.total)
-
 
 class Share(NamedTuple):
     """Some members of a cohort, with their local steps."""

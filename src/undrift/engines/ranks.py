@@ -195,17 +195,17 @@ class Ranks:
         self._broadcast(said)
         return bool(said)
 
-    def total(self, numbers: Sequence[int]) -> list[int]:
-        """The sum of every whole number."""
-        return self._reduced(torch.tensor(numbers), dist.ReduceOp.SUM).tolist()
-
     def sizes(self, mine: int) -> list[int]:
         """How many rows each rank has, where this one has so many."""
-        return self.total([mine if k == self.rank else 0 for k in range(self.size)])
+        found: list[int] = self.gather(torch.tensor([mine]), [1] * self.size).tolist()
+        return found
 
     def sum(self, v: Tensor) -> Tensor:
         """The sum of a tensor over all ranks, the same bits on each."""
-        return self._reduced(v.to(self._road, copy=True), dist.ReduceOp.SUM).to(v.device)
+        total = v.to(self._road, copy=True)
+        with at.collective("sum"):
+            dist.all_reduce(total)
+        return total.to(v.device)
 
     def broadcast(self, v: Tensor) -> Tensor:
         """The tensor of rank 0, on the CPU."""
@@ -259,11 +259,6 @@ class Ranks:
         """Whether all ranks have the same digest."""
         mine = torch.from_numpy(np.frombuffer(digest, np.uint8).copy()).unsqueeze(0)
         return bool((self.gather(mine, [1] * self.size) == mine).all())
-
-    def _reduced(self, v: Tensor, how: Any) -> Tensor:
-        with at.collective("sum"):
-            dist.all_reduce(v, how)
-        return v
 
     def _broadcast(self, v: Tensor, source: int = 0) -> None:
         with at.collective("broadcast"):

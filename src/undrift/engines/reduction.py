@@ -6,7 +6,7 @@ Means weigh clients alike, or by their samples; a robust rule may take their pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from undrift._threads import one_for_few
 from undrift.core.aggregation import Aggregation, Robust
 from undrift.core.method import Exchange, Method, Reduction
 from undrift.core.struct import Message, State
-from undrift.engines.work import Part
+from undrift.engines.work import Part, TensorForm
 
 
 class Reducer(Part):
@@ -59,8 +59,8 @@ class Reducer(Part):
             return len(senders)
         return self._weights(self._samples, senders).sum()
 
-    def names(self) -> Collection[str]:
-        return self.last.keys()
+    def forms(self, members: int) -> dict[str, TensorForm]:
+        return {name: (v.dtype, tuple(v.shape)) for name, v in self.last.items()}
 
     def tensors(self, whole: bool) -> dict[str, Tensor]:
         return self.last

@@ -15,10 +15,10 @@ from undrift._threads import each
 from undrift.core.method import Method
 from undrift.core.problem import Facts, Problem
 from undrift.core.struct import Message, State
-from undrift.engines.local import Common, Stacked
+from undrift.engines.local import Common, One, Stacked
 from undrift.engines.order import Order, Share
 from undrift.engines.store import BLOCK, StoredRows, opened
-from undrift.engines.work import NOBODY, Part, Work, joined
+from undrift.engines.work import NOBODY, Part, TensorForm, Work, joined
 
 PREVIOUS = "previous model"
 """The clients' last local models beside what a method declares; no field can have that name."""
@@ -61,7 +61,8 @@ class Site(Part):
 
     def share(self, order: Order) -> Share:
         """The clients of an order that are here."""
-        return order.share()
+        members = order.cohort.members
+        return Share(order, members, order.cohort.planned, len(members) == order.cohort.total)
 
     def work(self, share: Share, got: Message, states: Mapping[str, Tensor] | None = None) -> Work:
         """What these clients make of a message. Nothing changes here but what is fetched ahead.
@@ -131,9 +132,9 @@ class Site(Part):
             if own is not None:
                 yield held[first:last], own.expand(last - first, -1)
 
-    def names(self) -> set[str]:
-        """What the states here are called in a snapshot."""
-        return {saved_name(name) for name in self.store.names}
+    def forms(self, members: int) -> dict[str, TensorForm]:
+        form = self.common.x0.dtype, (members, self.problem.dim)
+        return {saved_name(name): form for name in self.store.names}
 
     def tensors(self, whole: bool) -> Mapping[str, Tensor | StoredRows]:
         """Client states: ``client.NAME [N, d]`` and ``client_previous``.
@@ -171,18 +172,19 @@ class Site(Part):
 
     def _gathered(self, order: Order, members: np.ndarray) -> dict[str, Tensor]:
         """What clients remember whose states are here."""
-        mine = self.store.gather(self._places(members))
+        # The next cohort's rows come while these clients work.
+        places = self._places(members)
+        mine = self.store.gather(places, lambda: self._own(order.following()))
         # What the last phase did is never undone: it is judged before any of it is committed.
         self._read = None if order.last else Kept(members, {**mine})
-        # The next cohort's rows come while these clients work.
-        self.store.expect(lambda: self._own(order.following()))
         return mine
 
     def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
         """Local work side by side, or in groups on threads where the problem prefers that."""
         together = self.common.at_clients.together
         if together is None:
-            return self._did(share, me, got, Stacked(share, self.common, previous))
+            f = Stacked(share, self.common, previous)
+            return self._work(share, *share.order.phase.work(me, got, f), f)
 
         # Threads have gradient modes of their own.
         @torch.no_grad()
@@ -190,19 +192,14 @@ class Site(Part):
             some = share.part(rows)
             before = None if previous is None else previous[rows]
             f = Stacked(some, self.common, before, halted)
-            return self._did(some, me.map(lambda v: v[rows]), got, f)
+            mine = me.map(lambda v: v[rows])
+            return self._work(some, *share.order.phase.work(mine, got, f), f)
 
         return joined(each(part, share.groups(together)))
 
-    def _did(self, share: Share, me: State, got: Message, f: Stacked) -> Work:
-        new, up = share.order.phase.work(me, got, f)
-        end = None if f.end is None else f.rows(f.end)
-        return self._work(share, new.map(f.rows), up.map(f.rows), end, f.gradients)
-
-    def _work(
-        self, share: Share, new: State, up: Message, end: Tensor | None, gradients: int
-    ) -> Work:
-        """What these clients return as work, from vectors ``[C, d]``."""
+    def _work(self, share: Share, new: State, up: Message, f: Stacked | One) -> Work:
+        """What these clients, whose local work ``f`` was, return as work."""
+        new, up, end = new.map(f.rows), up.map(f.rows), None if f.end is None else f.rows(f.end)
         vectors = dict(new.items())
         scratch = {name: vectors.pop(name) for name in new.scratch if name in vectors}
         if end is not None and self.problem.remembers:
@@ -214,7 +211,7 @@ class Site(Part):
             senders = members[only]
             sent = up.map(lambda v: v[only]) if len(senders) else None
         ends = () if end is None else (end,)
-        return Work(members, vectors, scratch, sent, senders, gradients, ends)
+        return Work(members, vectors, scratch, sent, senders, f.gradients, ends)
 
     def _recalled(self, members: np.ndarray) -> dict[str, Tensor]:
         """The scratch vectors of these clients."""

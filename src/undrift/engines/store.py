@@ -42,8 +42,10 @@ class Store:
     def names(self) -> list[str]:
         return list(self._all)
 
-    def gather(self, members: np.ndarray | None) -> dict[str, Tensor]:
-        """The rows of some clients, in their order."""
+    def gather(
+        self, members: np.ndarray | None, following: Callable[[], np.ndarray] | None = None
+    ) -> dict[str, Tensor]:
+        """The rows of some clients, in their order; those of ``following()`` are gathered next."""
         if members is None or not self._all:
             self._own.clear()
             return dict(self._all)
@@ -63,9 +65,6 @@ class Store:
                 self._all[name] = _writable(self._all[name])
                 self._own.add(name)
             self._all[name].index_copy_(0, at, new)
-
-    def expect(self, who: Callable[[], np.ndarray]) -> None:
-        """``who()`` is gathered next, once the rows that are out have been scattered."""
 
     def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
         """Copies of ``tensors`` in place of all that was there: the rows of the clients
@@ -160,7 +159,9 @@ class OutsideStore(Store):
         self._held = CohortRows(np.arange(0), {})
         self._coming: CohortRows | None = None
 
-    def gather(self, members: np.ndarray | None) -> dict[str, Tensor]:
+    def gather(
+        self, members: np.ndarray | None, following: Callable[[], np.ndarray] | None = None
+    ) -> dict[str, Tensor]:
         members = np.arange(self._block.shape[1]) if members is None else members
         if not np.array_equal(members, self._held.members):
             # What was fetched ahead is good for one cohort: rows that the one before has renewed
@@ -169,6 +170,10 @@ class OutsideStore(Store):
             if coming is None or not np.array_equal(members, coming.members):
                 coming = self._fetch(members)
             self._held = self._arrived(coming)
+        if self._coming is None and following is not None:
+            upcoming = following()
+            if not np.array_equal(upcoming, members):
+                self._coming = self._fetch(upcoming)
         return dict(self._held.rows)
 
     def scatter(self, members: np.ndarray | None, rows: dict[str, Tensor]) -> None:
@@ -185,10 +190,6 @@ class OutsideStore(Store):
             before = self._held.rows
             rows = {name: before[name].index_copy(0, at, new) for name, new in rows.items()}
         self._held = CohortRows(self._held.members, {**self._held.rows, **rows})
-
-    def expect(self, who: Callable[[], np.ndarray]) -> None:
-        if self._coming is None and not np.array_equal(members := who(), self._held.members):
-            self._coming = self._fetch(members)
 
     def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
         self._settle()

@@ -49,8 +49,7 @@ class Mailed(Site):
             except BadFrame as error:
                 failed[int(one.members[0])] = str(error)
             else:
-                end = None if f.end is None else _row(f.end)
-                did.append(self._work(one, new.map(_row), up.map(_row), end, 0))
+                did.append(self._work(one, new, up, f))
             gradients += f.gradients
         return joined(did)._replace(gradients=gradients, failed=failed)
 
@@ -70,10 +69,6 @@ class Mailed(Site):
         return new, decode(order.phase.Up, self.carry(frame), like, address)
 
 
-def _row(v: Tensor) -> Tensor:
-    return v.unsqueeze(0)
-
-
 class Wire(Engine):
     """Each client separately, by messages."""
 
@@ -82,3 +77,4 @@ class Wire(Engine):
     def __init__(self, method: Method, problem: Problem, **arguments: Any):
         super().__init__(method, problem, **arguments)
         self.site = Mailed(self.common, self.identity)
+        self.parts.append(self.site)

@@ -6,7 +6,7 @@ Nothing of a work is kept until a site commits it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,6 +22,8 @@ from undrift.engines.order import Order
 
 Counters = dict[str, Any]
 """Numbers that JSON holds."""
+TensorForm = tuple[torch.dtype, tuple[int, ...]]
+"""Type and shape of a tensor in a snapshot."""
 NOBODY = np.arange(0)
 
 
@@ -101,9 +103,9 @@ class Part:
         # A copy again: the round that now begins anew may be rolled back too.
         self.last = copy(self._begun)
 
-    def names(self) -> Collection[str]:
-        """The tensors that every snapshot has."""
-        return ()
+    def forms(self, members: int) -> Mapping[str, TensorForm]:
+        """The tensors that every snapshot has, where it has the states of so many clients."""
+        return {}
 
     def tensors(self, whole: bool) -> Mapping[str, Any]:
         """What a continuation needs."""

@@ -41,12 +41,6 @@ class OwnProblem(Named, register=False):
             raise TypeError(f"{self.name} gives a {kind}, not a Problem such as undrift.Neural")
         return problem
 
-    def fixed(self, what: str) -> str:
-        if what in self.chance:
-            return ""
-        takes = "has one seed, which split varies" if self.chance else "has no parameter seed"
-        return f"{self.name} {takes}"
-
 
 TAKEN = {*dir(OwnProblem), *Named.__annotations__, "maker"} - {
     "clients",

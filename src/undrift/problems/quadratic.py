@@ -149,7 +149,7 @@ class QuadraticForm(ExactProblem):
     @one_thread()
     def metrics(self, x: Tensor) -> dict[str, float]:
         """From x - x*, so that nothing cancels; ``distance`` is to the nearest minimiser."""
-        (best, span), (H, q, c) = self._known, self._gathered
+        H, q, c, best, span = self._gathered
         x = x.detach().to(self.precise, torch.float64)
         e = x if best is None else x - best
         product = _times(H, e)
@@ -176,25 +176,20 @@ class QuadraticForm(ExactProblem):
 
     @cached_property
     @one_thread()
-    def _gathered(self) -> tuple[Tensor, ...]:
-        """The means of H, q and c, where metrics are computed."""
-        means = torch.from_numpy(self.mean_hessian), self.q.mean(0), self.c.mean()
-        return tuple(part.to(self.precise) for part in means)
+    def _gathered(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Where metrics are computed: the means of H, q and c, and what is known of x*."""
+        best, span = (
+            None if a is None else torch.from_numpy(a).to(self.precise)
+            for a in self._solution or (None, None)
+        )
+        H = torch.from_numpy(self.mean_hessian).to(self.precise)
+        return H, self.q.mean(0).to(self.precise), self.c.mean().to(self.precise), best, span
 
     @cached_property
     @one_thread()
     def _solution(self) -> tuple[NDArray[np.float64], Matrix | None] | None:
         """x* and, where H is singular, the map onto its range."""
         return None if self.beta else minimiser(self.mean_hessian, self.q.mean(0).cpu().numpy())
-
-    @cached_property
-    def _known(self) -> tuple[Tensor | None, Tensor | None]:
-        """The same where metrics are computed."""
-        best, span = (
-            None if a is None else torch.from_numpy(a).to(self.precise)
-            for a in self._solution or (None, None)
-        )
-        return best, span
 
 
 class Quadratic(QuadraticForm):

@@ -21,9 +21,8 @@ from undrift.core.options import RunOptions, refuse
 from undrift.core.params import BadParameters, Refusal, hints
 from undrift.core.problem import Problem
 from undrift.data.files import BadData
-from undrift.engines import Engine
+from undrift.engines.engine import Engine, load
 from undrift.engines.memory import Needs, NoRoom
-from undrift.engines.named import load
 from undrift.objectives import Objective
 from undrift.problems.named import Named, find
 from undrift.spec.errors import BadSpec, Complaint, Keys

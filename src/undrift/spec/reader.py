@@ -88,8 +88,8 @@ class Reader:
         given = {key: value for key, value in self.document.items() if key not in others}
         top = self.settings(given, (), given.get("batch"))
         for part in top.get("vary", ()):
-            if problem and part != "draws" and (reason := problem.fixed(part)):
-                self.complain(("vary",), f"vary = {part!r} is not possible here: {reason}")
+            if problem and part not in (known := ("draws", *problem.chance)):
+                self.complain(("vary",), f"of {problem.name} seeds decide {' and '.join(known)}")
         clients = getattr(problem, "clients", None)
         entries = [
             self.entry(i, kind, table, top, clients) if kind else None

@@ -67,10 +67,6 @@ class Named(Record):
         """The same with ``what`` of :attr:`chance` drawn from ``seed``."""
         return dataclasses.replace(self, seed=seed) if "split" in what else self  # type: ignore[type-var]
 
-    def fixed(self, what: str) -> str:
-        """Why no seed can decide ``what``; empty if one can."""
-        return "" if what in self.chance else f"{self.name} always starts at zero"
-
 
 def split(
     labels: NDArray[np.generic], clients: int, how: str, beta: float, shards: int, seed: int
@@ -93,8 +89,3 @@ def split(
         "fedrecu": paper_partitions.fedrecu,
     }
     return by_dirichlet[how](labels, clients, rng, beta=beta)
-
-
-def whole(clients: int, what: str) -> str:
-    """Why there is no split to vary; empty if there is one."""
-    return "a single client holds all samples" if what == "split" and clients == 1 else ""

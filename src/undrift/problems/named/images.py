@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from undrift.core.params import BadParameters, Count, Natural, Positive
-from undrift.problems.named.base import Named, Split, split, whole
+from undrift.problems.named.base import Named, Split, split
 
 if TYPE_CHECKING:
     from torch import nn
@@ -91,9 +91,6 @@ class Images(Named):
         split = seed if "split" in what else self.split_seed
         start = seed if "start" in what else self.start_seed
         return dataclasses.replace(self, split_seed=split, start_seed=start)
-
-    def fixed(self, what: str) -> str:
-        return whole(self.clients, what)
 
     def build(self, objective: Objective | None = None) -> Neural:
         from undrift.data.augment import presets

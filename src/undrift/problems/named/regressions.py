@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from undrift.core.params import Count, Natural, NonNegative, Positive, Rule
-from undrift.problems.named.base import Named, Split, split, whole
+from undrift.problems.named.base import Named, Split, split
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,9 +74,6 @@ class LogisticRegression(Named):
         problem = Logistic(features, table.labels, parts, self.l2)
         problem.class_names = table.classes
         return problem
-
-    def fixed(self, what: str) -> str:
-        return super().fixed(what) or whole(self.clients, what)
 
 
 class SyntheticSoftmax(Named):
