@@ -10,11 +10,7 @@ from undrift.check.template import BadName, write
 from undrift.spec.user_files import BadFile, execute
 
 NAMES = {"problem": "mine", "network": "mine", "objective": "Mine"}
-CHECKS = {
-    "problem": problems.CHECKS,
-    "network": networks.CHECKS,
-    "objective": objectives.CHECKS,
-}
+CHECKS = {"problem": problems.CHECKS, "network": networks.CHECKS, "objective": objectives.CHECKS}
 
 
 @pytest.mark.parametrize("checks", [battery.CHECKS, *CHECKS.values()])

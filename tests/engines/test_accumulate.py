@@ -9,6 +9,7 @@ import torch
 from tests.engines.test_dropout import federation as dropping
 from tests.engines.test_dropout import layered
 from tests.objectives.world import federation
+from tests.rounds import after
 from tests.spec.texts import GOOD
 from torch import nn
 from torch.nn import functional as F
@@ -49,9 +50,7 @@ def test_it_is_the_gradient_of_one_large_mini_batch(engine, name, work, batch=3)
     method = um.FedLin(lr=0.02)
     large = engine(method, problem, batch=4 * batch, **work)
     parts = engine(method, problem, batch=batch, **work, training={"accumulate": 4})
-    for _ in range(2):
-        large.run_round()
-        parts.run_round()
+    after(2, large, parts)
     torch.testing.assert_close(parts.x, large.x, rtol=0, atol=1e-11)
     assert parts.steps == large.steps and parts.identity != large.identity
 
@@ -63,10 +62,7 @@ WEIGHED = {
         partial(F.cross_entropy, weight=torch.tensor([0.1, 1.0, 5.0]), ignore_index=0),
         nn.Identity,
     ),
-    "logarithms": (
-        nn.NLLLoss(weight=torch.tensor([0.1, 1.0, 5.0])),
-        lambda: nn.LogSoftmax(1),
-    ),
+    "logarithms": (nn.NLLLoss(weight=torch.tensor([0.1, 1.0, 5.0])), lambda: nn.LogSoftmax(1)),
 }
 
 
@@ -206,13 +202,6 @@ def test_theory_sees_the_whole_gradient():
         for given in ({"batch": 8}, {"batch": 2, "training": {"accumulate": 4}}, {"batch": 2})
     ]
     assert found[0] == found[1] != found[2]
-
-
-def test_a_saved_run_has_it(tmp_path):
-    given = {"rounds": 3, "steps": 2, "batch": 2, "training": {"accumulate": 3}}
-    run = ud.run(um.FedAvg(lr=0.02), "least-squares", save=tmp_path / "r", **given)
-    assert ud.load(tmp_path / "r").spec["training"]["accumulate"] == 3
-    assert torch.equal(ud.run_spec(tmp_path / "r/spec.toml")["FedAvg", 0].x, run.x)
 
 
 @EVERY

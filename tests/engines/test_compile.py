@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from tests.rounds import after
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from undrift.check.federations import example, quadratic
@@ -40,8 +41,7 @@ def counter(monkeypatch):
 def end(method, rounds, steps=3, **options):
     problem = quadratic()
     engine = Simulate(method, problem, steps=steps, x0=torch.ones(problem.dim), **options)
-    for _ in range(rounds):
-        engine.run_round()
+    after(rounds, engine)
     return engine
 
 

@@ -5,8 +5,9 @@ import random
 import numpy as np
 import pytest
 import torch
-from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE, close, points
+from tests.objectives.world import CPU, DIGITS, PARTS, close, points
 from tests.reference import masks
+from tests.rounds import after
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -15,9 +16,8 @@ from undrift.engines import Simulate, Wire
 from undrift.methods import GD, FedAvg, FedLin, FedRecu, FedSpeed, Scaffold
 from undrift.models import Net
 from undrift.models.net import seeded
-from undrift.objectives import MOON, FedDecorr, FedMLB, FedNTD
+from undrift.objectives import FedNTD
 from undrift.problems import Neural
-from undrift.problems import named as catalog
 from undrift.problems.neural import oracle
 
 
@@ -61,8 +61,7 @@ def federation(make, dtype=torch.float64, **options):
 
 def played(method, problem, engine=Simulate, rounds=3, **setting):
     machine = engine(method, problem, **setting)
-    for _ in range(rounds):
-        machine.run_round()
+    after(rounds, machine)
     return machine
 
 
@@ -146,23 +145,6 @@ def test_engines_agree(make, case):
 
 
 @pytest.mark.covering(2)
-@pytest.mark.parametrize("objective", [MOON(), FedMLB(), FedNTD(), FedDecorr()], ids=str)
-def test_engines_agree_with_any_objective(objective):
-    setting = {"steps": 3, "batch": 7, "cohort": 4}
-    slow = played(
-        FedAvg(lr=0.1),
-        federation(convolutional, objective=objective, pipeline=PIPELINE),
-        Wire,
-        **setting,
-    )
-    for stacked in (False, True):
-        problem = federation(convolutional, objective=objective, pipeline=PIPELINE, stacked=stacked)
-        torch.testing.assert_close(
-            played(FedAvg(lr=0.1), problem, **setting).x, slow.x, rtol=1e-11, atol=1e-11
-        )
-
-
-@pytest.mark.covering(2)
 @EVERY
 @CASE
 def test_runs_are_repeated_to_the_bit_by_any_number_of_threads(make, case, threads):
@@ -174,20 +156,6 @@ def test_runs_are_repeated_to_the_bit_by_any_number_of_threads(make, case, threa
         problem.together = 2
         found.append(played(method, problem, **setting).x)
     assert all(torch.equal(found[0], other) for other in found[1:])
-
-
-@pytest.mark.covering(2)
-@CASE
-@pytest.mark.parametrize("engine", [Simulate, Wire])
-def test_a_run_continues_to_the_bit(case, engine):
-    method, setting = CASES[case]
-    whole = played(method, federation(convolutional), engine, rounds=4, **setting)
-    first = played(method, federation(convolutional), engine, rounds=2, **setting)
-    rest = engine(method, federation(convolutional), **setting)
-    rest.restore(*first.snapshot())
-    while rest.round < 4:
-        rest.run_round()
-    assert torch.equal(rest.x, whole.x)
 
 
 def test_the_gradient_before_local_steps_has_the_mask_of_the_first():
@@ -272,18 +240,6 @@ def test_networks_without_dropout_draw_no_keys():
     for batch, count in ((None, 0), (5, 1)):
         batches = Simulate(FedAvg(lr=0.1), problem, batch=batch).batches
         assert len(batches.draw(np.arange(6), 0, 0)) == count
-
-
-def test_the_papers_network_drops():
-    """``cnn-paper`` as a spec names it, against the same network without dropout."""
-    problem = catalog.Images(model="cnn-paper", train=60, test=30, clients=3).build()
-    assert problem.keyed and problem.net.dropout.p == 0.25
-    still = problem.module(problem.start())
-    still.dropout = nn.Identity()
-    without = Neural(still, problem.data, problem.parts)
-    runs = [played(FedAvg(lr=0.1), p, rounds=1, batch=8, steps=2) for p in (problem, without)]
-    assert torch.equal(runs[0].x0, runs[1].x0) and not torch.equal(runs[0].x, runs[1].x)
-    assert problem.metrics(runs[0].x) == without.metrics(runs[0].x)
 
 
 def test_gradients_are_taken_in_training_mode_and_metrics_in_evaluation():
@@ -390,10 +346,3 @@ def test_chance_that_cannot_be_repeated_is_refused(what):
     assert "\n" not in str(error.value)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (random.getstate(), np.random.get_state()[2]) == before[1:]
-
-
-@pytest.mark.parametrize("make", [Recurrent, Attentive])
-def test_the_same_layers_without_chance_are_taken(make):
-    with seeded(0):
-        problem = Neural(make(dropout=0.0), DIGITS, PARTS)
-    assert not problem.keyed and problem.metrics(problem.start())["loss"] > 0

@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rounds import after
 
 from undrift.check.federations import example, least_squares, quadratic
 from undrift.core import Message, Method, State, Vec, registry
@@ -31,9 +32,7 @@ def test_engines_agree_on_any_federation(name, seed, clients, dim, batch, cohort
         "seed": seed,
     }
     fast, slow = Simulate(method, problem, **setting), Wire(method, problem, **setting)
-    for _ in range(6):
-        fast.run_round()
-        slow.run_round()
+    after(6, fast, slow)
     scale = max(1.0, float(slow.x.abs().max()))
     assert float((fast.x - slow.x).abs().max()) < 1e-11 * scale
     assert fast.ledger == slow.ledger
@@ -46,9 +45,7 @@ def test_float32_stays_float32_and_near():
         method, problem.to(torch.float32, torch.device("cpu")), steps=[1, 2, 3, 2, 1], batch=3
     )
     double = Simulate(method, problem, steps=[1, 2, 3, 2, 1], batch=3)
-    for _ in range(50):
-        single.run_round()
-        double.run_round()
+    after(50, single, double)
     assert single.x.dtype == torch.float32 and all(
         v.dtype == torch.float32 for _, v in single.clients.items()
     )
@@ -65,9 +62,7 @@ def test_cuda_follows_the_cpu():
             Simulate(method, problem.to(torch.float64, torch.device(d)), steps=3)
             for d in ("cpu", "cuda")
         )
-        for _ in range(20):
-            cpu.run_round()
-            gpu.run_round()
+        after(20, cpu, gpu)
         scale = max(1.0, float(cpu.x.abs().max()))
         assert float((cpu.x - gpu.x.cpu()).abs().max()) < 1e-10 * scale, name
 
@@ -104,8 +99,7 @@ def test_gradients_are_counted_where_they_are_computed():
 def test_ledger_of_a_partial_cohort():
     problem = least_squares()
     engine = Wire(Scaffold(lr=0.01), problem, steps=2, cohort=3)
-    for _ in range(4):
-        engine.run_round()
+    after(4, engine)
     vector = problem.dim * 8
     assert (engine.ledger.vectors_up, engine.ledger.vectors_down) == (8, 8)
     assert (engine.ledger.bytes_up, engine.ledger.bytes_down) == (
@@ -195,8 +189,7 @@ def test_mini_batches_are_drawn_without_replacement_and_shared_by_engines():
 @pytest.mark.parametrize(("method", "phases"), [(FedLin(lr=0.01), 2), (Scaffold(lr=0.01), 1)])
 def test_every_phase_is_an_exchange(method, phases):
     engine = Simulate(method, least_squares(), steps=2)
-    for _ in range(3):
-        engine.run_round()
+    after(3, engine)
     assert engine.ledger.syncs == 3 * phases
 
 
@@ -231,8 +224,7 @@ def test_a_phase_of_one_client_stays_one_in_a_full_federation():
             return s
 
     machine = Simulate(Lonely(), quadratic(), steps=[1, 2, 3, 4])
-    for _ in range(6):
-        machine.run_round()
+    after(6, machine)
     assert all(steps == members[0] + 1 and len(members) == 1 for members, steps in seen)
     assert len({members[0] for members, _ in seen}) > 1 and machine.ledger.iterations == 24
 

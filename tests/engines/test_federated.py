@@ -1,11 +1,11 @@
 """The engine of a federation and its nodes, without a network: calls are made in this process."""
 
-import dataclasses
 import os
 from typing import NamedTuple
 
 import pytest
 import torch
+from tests.rounds import after
 
 from undrift.check.federations import example, least_squares
 from undrift.core import registry
@@ -16,7 +16,7 @@ from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.judge import Diverged
 from undrift.engines.messages.packet import Packet, Tag
 from undrift.engines.node import BadNodeStates, Node, NodeStates, OneOf
-from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, Mime, Scaffold
+from undrift.methods import FedAvg, FedRecu, FedRed, Mime, Scaffold
 from undrift.objectives import MOON
 from undrift.problems.named import made
 
@@ -104,25 +104,12 @@ def test_every_method_is_what_it_is_on_one_machine(name, tmp_path):
     method = example(registry[name], PROBLEM.constants, steps=3)
     far, _ = federation(method, tmp_path, **settings(method))
     near = Simulate(method, PROBLEM, **settings(method))
-    for _ in range(6):
-        far.run_round()
-        near.run_round()
+    after(6, far, near)
     assert apart(far, near) < 1e-13
     assert far.ledger == near.ledger
     assert far.streams.used == near.streams.used
     assert far.drift is None
     assert far.metrics() == pytest.approx(near.metrics(), rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("kind", [DANEPlus, FedRed])
-def test_one_random_client_solves(kind, tmp_path):
-    method = dataclasses.replace(example(kind, PROBLEM.constants, steps=3), average="rand")
-    far, _ = federation(method, tmp_path, seed=3, steps=3)
-    near = Simulate(method, PROBLEM, seed=3, steps=3)
-    for _ in range(8):
-        far.run_round()
-        near.run_round()
-    assert apart(far, near) < 1e-13 and far.ledger == near.ledger
 
 
 def test_last_local_models_are_remembered(tmp_path):
@@ -131,9 +118,7 @@ def test_last_local_models_are_remembered(tmp_path):
     setting = {"batch": 8, "cohort": 2, "steps": 2, "seed": 1}
     far, _ = federation(FedAvg(lr=0.1), tmp_path, problem, **setting)
     near = Simulate(FedAvg(lr=0.1), problem, **setting)
-    for _ in range(5):
-        far.run_round()
-        near.run_round()
+    after(5, far, near)
     assert problem.remembers and apart(far, near) < 1e-12
 
 
@@ -149,9 +134,7 @@ def test_nodes_may_be_restarted_between_any_two_calls(method, tmp_path):
         return calls.do(call)
 
     calls.reach = restart
-    for _ in range(4):
-        far.run_round()
-        near.run_round()
+    after(4, far, near)
     assert apart(far, near) < 1e-13
 
 
@@ -168,9 +151,7 @@ def test_work_that_is_asked_for_again_gives_the_same_answer(method, tmp_path):
         return second
 
     calls.reach = twice
-    for _ in range(3):
-        far.run_round()
-        near.run_round()
+    after(3, far, near)
     assert apart(far, near) < 1e-13
 
 
@@ -189,9 +170,7 @@ def test_work_that_does_not_count_is_rolled_back(tmp_path):
 
     calls.reach = lose
     losing(near, lambda order, client: (order.round, client) in lost)
-    for _ in range(5):
-        far.run_round()
-        near.run_round()
+    after(5, far, near)
     assert apart(far, near) < 1e-13
     assert far.ledger.left_out == near.ledger.left_out == len(lost)
     assert [one[:3] for one in far.rejections] == [one[:3] for one in near.rejections]
@@ -244,8 +223,7 @@ def test_a_server_resumes_though_its_clients_went_on(kept, tmp_path):
     assert again.round == (8 if kept == 1 else 6)
     while again.round < 12:
         again.run_round()
-    for _ in range(12):
-        near.run_round()
+    after(12, near)
     assert apart(again, near) < 1e-13
 
 
@@ -305,8 +283,7 @@ def test_an_answer_that_was_changed_is_refused(tmp_path):
 def test_a_client_with_states_that_are_not_finite_says_so(tmp_path):
     far, _calls = federation(Scaffold(lr=1e200), tmp_path, seed=2, steps=3)
     with pytest.raises(Diverged):
-        for _ in range(4):
-            far.run_round()
+        after(4, far)
     assert all("finite" in one.reason for one in far.rejections)
 
 

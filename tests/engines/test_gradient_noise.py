@@ -89,17 +89,6 @@ def test_mini_batches_have_it_too():
     assert not torch.allclose(stacked.x, after(Simulate, scaffold, exact, **setting).x)
 
 
-def test_a_run_continues_with_the_same_noise():
-    problem = noisy()
-    whole = after(Simulate, METHODS["Scaffold"], problem, rounds=6, steps=2)
-    half = after(Simulate, METHODS["Scaffold"], problem, rounds=3, steps=2)
-    rest = Simulate(METHODS["Scaffold"], problem, steps=2)
-    rest.restore(*half.snapshot())
-    for _ in range(3):
-        rest.run_round()
-    assert torch.equal(rest.x, whole.x)
-
-
 def test_gradients_on_all_data_are_exact():
     """Mime adds one to a difference of two gradients in a step, whose noise is the same."""
     problem = noisy()

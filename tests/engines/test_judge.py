@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.rounds import after
 
 import undrift as ud
 from undrift.core.params import BadParameters
@@ -57,8 +58,7 @@ def test_a_client_that_sends_too_much_is_refused_in_cohorts_of_two():
     """Once it is known what is usual."""
     much = [{"kind": "scale", "clients": [3], "factor": 1e30, "since": 5}]
     engine = Simulate(ud.FedAvg(lr=0.1), build("logistic"), cohort=2, faults=much)
-    for _ in range(60):
-        engine.run_round()
+    after(60, engine)
     assert {one.client for one in engine.rejections} == {3} and engine.x.norm() < 100
 
 
@@ -85,12 +85,9 @@ def test_what_is_usual_lasts(tmp_path):
     much = [{"kind": "scale", "clients": [3], "factor": 1e9, "since": 5}]
     problem = build("logistic")
     engines = [Simulate(ud.FedAvg(lr=0.1), problem, cohort=2, faults=much) for _ in range(2)]
-    for _ in range(5):
-        engines[0].run_round()
+    after(5, engines[0])
     engines[1].restore(*engines[0].snapshot())
-    for engine in engines:
-        for _ in range(30):
-            engine.run_round()
+    after(30, *engines)
     assert engines[0].rejections == engines[1].rejections != []
     assert torch.equal(engines[0].x, engines[1].x)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tests.objectives.world import federation
+from tests.rounds import after
 
 from undrift.check.federations import quadratic
 from undrift.core import Message, Method, State, Vec, registry
@@ -95,8 +96,7 @@ def test_the_gradient_is_the_direction_unless_told(engine, options, steps):
     problem, found = quadratic(), []
     for method in (Straight(), Straight(told=True)):
         machine = engine(method, problem, steps=steps, x0=torch.ones(problem.dim), **options)
-        for _ in range(3):
-            machine.run_round()
+        after(3, machine)
         found.append(machine)
     torch.testing.assert_close(found[0].x, found[1].x, rtol=1e-13, atol=1e-13)
     assert found[0].ledger == found[1].ledger
@@ -153,9 +153,7 @@ def test_two_descents_draw_the_mini_batches_of_one_twice_as_long(problem, pace, 
     problem, (once, twice) = UNEVEN[problem](), PACES[pace]
     runs = [kind(Twice(lr=0.3), problem, batch=4, **parts, **once) for kind in (Simulate, Wire)]
     runs.append(Wire(FedAvg(lr=0.3), problem, batch=4, **parts, **twice))
-    for run in runs:
-        for _ in range(3):
-            run.run_round()
+    after(3, *runs)
     stacked, alone, long = runs
     torch.testing.assert_close(stacked.x, alone.x, rtol=0, atol=1e-12)
     torch.testing.assert_close(alone.x, long.x, rtol=0, atol=1e-12)

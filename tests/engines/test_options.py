@@ -1,11 +1,11 @@
 """Weight decay, clipping, decay of lr, data weights, sampling."""
 
 import copy
-from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
+from tests.rounds import after
 from tests.spec.texts import CONVEX
 
 import undrift as ud
@@ -14,7 +14,7 @@ from undrift.core import BadParameters
 from undrift.core.cohort import Sampling
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
-from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, FedRed, FedSpeed, Scaffold
+from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, FedSpeed, Scaffold
 from undrift.runs.prepare import lay_out
 from undrift.spec.reader import parse
 
@@ -102,47 +102,6 @@ def test_gradients_outside_steps_are_clipped_as_in_task(engine, method):
     assert np.allclose(machine.x, x, atol=1e-12)
 
 
-def test_scopes_differ_only_when_the_clip_binds():
-    problem = quadratic()
-
-    def end(**options):
-        machine = Simulate(FedSpeed(lr=0.01, lam=2.0), problem, steps=3, **options)
-        for _ in range(3):
-            machine.run_round()
-        return machine.x
-
-    assert torch.allclose(end(training={"clip": 1e6}), end(), atol=1e-13)
-    ends = [end(training={"clip": 1.0})]
-    for scope in ("whole", "reference"):
-        assert torch.allclose(end(training={"clip": 1e6, "clip_scope": scope}), end(), atol=1e-12)
-        ends.append(end(training={"clip": 1.0, "clip_scope": scope}))
-    assert min(float((a - b).norm()) for a, b in combinations(ends, 2)) > 1e-4
-
-
-def test_only_the_reference_scope_moves_the_fixed_point():
-    """At FedDyn's x* nothing is left to clip but, in that scope, alpha x*; above the clip it pulls
-    models to zero.
-    """
-    problem = quadratic()
-    best, alpha = problem.optimum, 0.5
-    clip = 0.5 * alpha * float(best.norm())
-
-    def end(scope):
-        machine = Simulate(
-            FedDyn(lr=0.02, alpha=alpha),
-            problem,
-            steps=5,
-            x0=best,
-            training={"clip": clip, "clip_scope": scope},
-        )
-        for _ in range(3000):
-            machine.run_round()
-        return machine.x
-
-    assert torch.allclose(end("whole"), best, atol=1e-9)
-    assert end("reference").norm() < 0.9 * best.norm()
-
-
 def test_recursions_see_treated_gradients_everywhere():
     """FedRecu and FedLin stay one recursion under weight decay: it is part of every gradient."""
     problem = quadratic()
@@ -150,27 +109,8 @@ def test_recursions_see_treated_gradients_everywhere():
         Simulate(cls(lr=0.01), problem, steps=4, training={"weight_decay": 0.3})
         for cls in (FedRecu, FedLin)
     )
-    for _ in range(10):
-        a.run_round()
-        b.run_round()
+    after(10, a, b)
     assert torch.allclose(a.x, b.x, atol=1e-11)
-
-
-@EVERY
-def test_lr_decays_from_round_to_round(engine):
-    problem = quadratic()
-    machine = engine(FedAvg(lr=0.05), problem, steps=1, schedule=0.5)
-    x = torch.zeros(problem.dim, dtype=torch.float64)
-    for r in range(5):
-        machine.run_round()
-        x = x - 0.05 * 0.5**r * gradients(problem, x.expand(problem.clients, -1)).mean(0)
-        assert torch.allclose(machine.x, x, atol=1e-13)
-    steady, half = FedRed(eta=1, lam=1, p=0.5), ud.schedules.Exponential(rate=0.5)
-    with pytest.raises(BadParameters) as refusal:
-        engine(steady, problem, schedule=0.5)
-    assert refusal.value.problems == dict(steady.refuse_schedule(half))
-    assert [*refusal.value.problems] == ["schedule"]
-    assert FedAvg(lr=0.05).refuse_schedule(half) == []
 
 
 def uneven(problem, samples):
@@ -257,16 +197,6 @@ def test_impossible_samplings_are_refused():
         Simulate(FedRecu(lr=0.1), least_squares(), cohort=Sampling(5, dropout=0.1))
 
 
-def test_scaffold_with_random_cohorts_is_still_exact():
-    problem = quadratic()
-    machine = Simulate(
-        Scaffold(lr=0.02), problem, steps=3, cohort=Sampling(2, sampling="bernoulli", dropout=0.2)
-    )
-    for _ in range(6000):
-        machine.run_round()
-    assert float((machine.x - problem.optimum).norm()) < 1e-8
-
-
 def test_engines_agree_with_all_options_together():
     problem = least_squares()
     setting = {
@@ -278,8 +208,6 @@ def test_engines_agree_with_all_options_together():
     }
     for method in (FedSpeed(lr=0.02), Scaffold(lr=0.02), FedDyn(lr=0.02)):
         fast, slow = Simulate(method, problem, **setting), Wire(method, problem, **setting)
-        for _ in range(50):
-            fast.run_round()
-            slow.run_round()
+        after(50, fast, slow)
         assert float((fast.x - slow.x).abs().max()) < 1e-12
         assert fast.ledger == slow.ledger

@@ -9,16 +9,15 @@ import pytest
 import torch
 from tests.methods.world import FED, X0, L, points, problem_of
 from tests.reference import correction, papers
-from tests.spec.texts import GOOD, refused
-from tests.watching import watching
+from tests.rounds import after
+from tests.spec.texts import GOOD
 
 import undrift as ud
 import undrift.methods as um
 from undrift.cli import main
 from undrift.core.params import BadParameters
-from undrift.core.schedules import Computed, Schedule, registry
+from undrift.core.schedules import Schedule, registry
 from undrift.engines import Simulate, Wire
-from undrift.runs.api import prepare
 from undrift.spec.reader import parse
 
 COSINE = ud.schedules.Cosine(rounds=11, last=0.2, warmup=3)
@@ -88,9 +87,7 @@ def test_a_number_is_an_exponential_schedule():
         Simulate(method, problem, steps=3, **rates)
         for rates in ({"schedule": 0.9}, {"schedule": ud.schedules.Exponential(rate=0.9)})
     )
-    for _ in range(20):
-        a.run_round()
-        b.run_round()
+    after(20, a, b)
     torch.testing.assert_close(a.x, b.x, rtol=1e-13, atol=1e-13)
     assert a.identity == b.identity
 
@@ -100,10 +97,8 @@ def test_a_round_that_did_not_count_does_not_move_the_schedule():
     given = {"steps": 2, "schedule": COSINE}
     faulty = Simulate(um.FedRecu(lr=0.02), problem_of(FED), faults=plan, **given)
     clean = Simulate(um.FedRecu(lr=0.02), problem_of(FED), **given)
-    for _ in range(8):
-        clean.run_round()
-    for _ in range(10):
-        faulty.run_round()
+    after(8, clean)
+    after(10, faulty)
     assert faulty.ledger.skipped == 2
     torch.testing.assert_close(faulty.x, clean.x, rtol=0, atol=1e-13)
 
@@ -157,15 +152,6 @@ def test_a_spec_has_schedules_for_all_or_for_one():
     assert "schedule" not in parse(GOOD).document()
 
 
-def test_a_wrong_schedule_in_a_spec_has_its_line():
-    table = '\n[schedule]\nname = "cosine"\nlast = 2\n'
-    found = {(c.path, c.line) for c in refused(GOOD + table)}
-    last = len(GOOD.splitlines()) + 4
-    assert found == {(("schedule", "last"), last), (("schedule", "rounds"), last - 2)}
-    (one,) = refused(GOOD.replace("lr = 0.01", "lr = 0.01\nschedule = 'cosin'"))
-    assert one.path == ("method", 1, "schedule") and one.line == 17
-
-
 def test_a_function_is_kept_by_its_factors(tmp_path):
     def call(rule, **more):
         given = {"rounds": 6, "steps": 2, "save": tmp_path / "run", "schedule": rule}
@@ -190,37 +176,12 @@ def test_a_function_is_kept_by_its_factors(tmp_path):
     assert [*found.value.problems] == ["schedule"] and not (tmp_path / "b").exists()
 
 
-def test_a_run_of_ones_own_problem_is_continued_with_its_schedule(tmp_path):
-    problem, method = problem_of(FED), um.Scaffold(lr=0.02)
-    given = {"steps": 2, "schedule": lambda k: 1 / (1 + k)}
-    whole = ud.run(method, problem, rounds=8, **given)
-
-    def stop(row):
-        if row["round"] == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        ud.run(
-            method,
-            problem,
-            rounds=8,
-            save=tmp_path / "r",
-            **given,
-            callbacks=watching(stop),
-        )
-    found = ud.run(method, problem, rounds=8, save=tmp_path / "r", **given)
-    assert torch.equal(found.x, whole.x)
-
-
 def test_a_snapshot_in_the_middle_of_a_schedule_continues_it():
     problem, given = problem_of(FED), {"steps": 3, "schedule": COSINE}
     a, b = (Simulate(um.FedRecu(lr=0.02), problem, **given) for _ in range(2))
-    for _ in range(5):
-        a.run_round()
+    after(5, a)
     b.restore(*a.snapshot())
-    for engine in (a, b):
-        for _ in range(5):
-            engine.run_round()
+    after(5, a, b)
     assert torch.equal(a.x, b.x)
 
 
@@ -233,19 +194,6 @@ def test_schedules_load_no_torch():
     assert done.stdout.strip() == "set()"
 
 
-def test_a_function_tells_which_it_is():
-    assert "test_a_function" in repr(Computed(function=test_a_function_tells_which_it_is))
-
-
 def test_the_least_factor_is_looked_for_behind_the_warm_up():
     listed = ud.schedules.Listed(factors=[1.0, 1e-300], warmup=2)
     assert listed.least(2) == pytest.approx(1 / 3) and listed.least(3) == 1e-300
-
-
-def test_an_engine_by_itself_follows_a_function_for_any_number_of_rounds():
-    engine = prepare(um.FedAvg(lr=0.1), "quadratic", schedule=lambda round: 1 / (round + 1))
-    listed = ud.schedules.Listed(factors=[1.0, 1 / 2, 1 / 3])
-    run = ud.run(um.FedAvg(lr=0.1), "quadratic", rounds=3, schedule=listed)
-    for _ in range(3):
-        engine.run_round()
-    assert torch.equal(engine.x, run.x)

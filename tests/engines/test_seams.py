@@ -1,24 +1,21 @@
 """The seams of an engine: orders, sites, judgement and reductions."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from tests.rounds import after
 
 import undrift as ud
-from undrift.check.federations import example, least_squares, quadratic
+from undrift.check.federations import example, least_squares
 from undrift.core import Message, Method, Phase, Scratch, State, Vec, registry
-from undrift.core.aggregation import Mean, WeightedMean
 from undrift.core.cohort import Cohort, Sampling
-from undrift.core.problem import Problem, Unsupported
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
 from undrift.engines.engine import first_point
 from undrift.engines.judge import Sound, Stuck
 from undrift.engines.order import Clock
-from undrift.engines.reduction import Reducer
 from undrift.engines.work import Work, joined
 from undrift.methods import (
     DANEPlus,
@@ -33,7 +30,6 @@ from undrift.methods import (
     MimeMVR,
     Scaffold,
 )
-from undrift.problems import LeastSquares
 from undrift.runs.trial import Trial
 
 PROBLEM = least_squares()
@@ -109,10 +105,7 @@ CASES = {
     ),
     "norm clipping": (
         FedAvg(lr=0.05),
-        {
-            "steps": 2,
-            "aggregation": {"name": "norm-clipping", "radius": 0.1},
-        },
+        {"steps": 2, "aggregation": {"name": "norm-clipping", "radius": 0.1}},
     ),
     "dropout": (Scaffold(lr=0.05), {"steps": 2, "cohort": {"size": 2, "dropout": 0.5}}),
 }
@@ -128,28 +121,15 @@ def uneven(problem):
 @pytest.mark.parametrize("case", CASES)
 def test_clients_one_by_one_agree_with_clients_side_by_side(case):
     method, setting = CASES[case]
-    problem = uneven(PROBLEM) if setting.get("weights") else PROBLEM
+    problem = uneven(PROBLEM) if "aggregation" in setting else PROBLEM
     whole, wire = (kind(method, problem, seed=3, **setting) for kind in (Simulate, Wire))
-    for _ in range(20):
-        whole.run_round()
-        wire.run_round()
+    after(20, whole, wire)
     assert whole.ledger == wire.ledger
     assert whole.drift == pytest.approx(wire.drift, rel=1e-9)
     mine, theirs = whole.snapshot()[0], wire.snapshot()[0]
     assert mine.keys() == theirs.keys()
     for name in mine:
         torch.testing.assert_close(theirs[name], mine[name], rtol=1e-12, atol=1e-12)
-
-
-class Unmeasured(LeastSquares):
-    """A user's problem without metrics."""
-
-    metrics = Problem.metrics
-
-
-def test_a_problem_without_metrics_says_so():
-    with pytest.raises(Unsupported):
-        Simulate(FedAvg(lr=0.05), Unmeasured(PROBLEM.A, PROBLEM.b)).metrics()
 
 
 @pytest.mark.parametrize("cohort", [1, 3, 5])
@@ -278,14 +258,6 @@ def test_scratch_of_strangers_is_not_made_up():
 # -- judgement
 
 
-def test_by_default_everybody_sound_counts():
-    engine = Simulate(FedAvg(lr=0.1), PROBLEM)
-    engine.run_round()
-    order = engine.order()
-    assert engine.rejections == [] and engine.ledger.left_out == 0
-    assert engine.judge(order, order.phase.send(engine.server), Work()) == {}
-
-
 class Broken(Method, abstract=True):
     """Client 2 uploads numbers that are not finite, client 4 huge ones."""
 
@@ -356,32 +328,6 @@ def test_rounds_with_nobody_left_end_the_run():
 # -- reductions
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", ["mean", "sum", "stack"])
-def test_uploads_are_reduced(kind, weighted):
-    rng = np.random.default_rng(0)
-    samples, rule = rng.integers(1, 50, 9), WeightedMean() if weighted else Mean()
-    dy, dc = (torch.from_numpy(rng.normal(size=(9, 4))) for _ in "ab")
-    phase = SimpleNamespace(reduction=kind)
-    reducer = Reducer(rule, Scaffold(lr=0.1), samples, dy[0])
-    samples = torch.from_numpy(samples).double()
-    found = reducer.reduce(phase, State(), Scaffold.Up(dy=dy, dc=dc), np.arange(9))
-    for rows, got in ((dy, found.dy), (dc, found.dc)):
-        expected = {"mean": rows.mean(0), "sum": rows.sum(0), "stack": rows}[kind]
-        if weighted and kind == "mean":
-            expected = (samples / samples.sum()) @ rows
-        assert torch.equal(got, expected)
-    some = np.array([1, 4])
-    assert reducer.weight(some) == (samples[some].sum() if weighted else 2)
-
-
-def test_one_upload_is_picked():
-    up = FedAvg.Up(**{n: torch.arange(3.0)[None] for n in FedAvg.Up.vectors})
-    reducer = Reducer(Mean(), FedAvg(lr=0.1), [1], torch.zeros(3))
-    found = reducer.reduce(SimpleNamespace(reduction="pick"), State(), up, np.array([7]))
-    assert all(v.tolist() == [0, 1, 2] for _, v in found.items())
-
-
 def test_works_join_and_empty_ones_vanish():
     one = Work(np.array([0]), {"c": torch.ones(1, 2)}, gradients=2, ends=[torch.ones(1, 2)])
     two = one._replace(members=np.array([3]))
@@ -393,11 +339,6 @@ def test_works_join_and_empty_ones_vanish():
 
 
 # -- decisions and facts
-
-
-def test_one_process_leads_and_decides():
-    engine = Simulate(FedAvg(lr=0.1), quadratic())
-    assert engine.leads and engine.agree(True) and not engine.agree(False)
 
 
 def test_facts_stand_in_for_a_problem_where_its_data_are_elsewhere():

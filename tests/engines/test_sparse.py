@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load
 from tests.faults.frames import HERE, begins
+from tests.rounds import after
 
 import undrift as ud
 from undrift.check.federations import least_squares
@@ -153,20 +154,11 @@ def test_bytes_of_top_k_are_those_that_travel(engine):
         20 * 160,
         20 * 160,
     )  # the first is sent whole
-    for _ in range(9):
-        machine.run_round()
+    after(9, machine)
     assert machine.ledger.bytes_up == 20 * (160 + 9 * (2 * 12 + 80))
     assert machine.ledger.bytes_down == 20 * (160 + 9 * (80 + 3 * 12))
     assert (machine.ledger.vectors_up, machine.ledger.vectors_down) == (20, 20)
     assert (costs(machine.method).up, costs(machine.method).down) == (2, 2)
-
-
-def test_many_entries_are_sent_whole():
-    """7 of 10 entries with their places are 84 bytes, the vector 80."""
-    machine = Simulate(ud.FedLinTopK(lr=0.001, k_server=7), build("quadratic", clients=4, dim=10))
-    for _ in range(2):
-        machine.run_round()
-    assert machine.ledger.bytes_down == 2 * 4 * 160
 
 
 class Sketch(Method):
@@ -215,20 +207,6 @@ def test_the_ledger_is_what_the_wire_carries(reduction, sent):
     assert slow.ledger.bytes_up == sum(map(payload, sent["up"])) < 50 * ups * 9 * 8
     assert 0 < slow.site.frames_down - slow.ledger.bytes_down <= 150 * header(Sketch.Down)
     assert 0 < slow.site.frames_up - slow.ledger.bytes_up <= 50 * ups * header(Sketch.Up)
-
-
-def test_both_engines_follow_fedlin_with_top_k(sent):
-    problem = least_squares(dim=9)
-    method = ud.FedLinTopK(lr=0.01, k_server=2, k_client=3)
-    fast, slow = (
-        kind(method, problem, steps=[1, 2, 3, 2, 1], batch=3) for kind in (Simulate, Wire)
-    )
-    for _ in range(50):
-        fast.run_round()
-        slow.run_round()
-    assert float((fast.x - slow.x).abs().max()) < 1e-12 and fast.ledger == slow.ledger
-    assert slow.ledger.bytes_down == sum(map(payload, sent["down"]))
-    assert slow.ledger.bytes_up == sum(map(payload, sent["up"]))
 
 
 def test_other_methods_are_not_looked_into():

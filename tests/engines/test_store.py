@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.objectives.world import federation
+from tests.rounds import after
 
 from undrift.check.federations import example, least_squares, uneven
 from undrift.core import registry
@@ -77,8 +78,7 @@ def test_a_run_goes_on_anywhere(cls, places, place):
         second = engine(cls, places[1])
         second.run_round()  # what it held before is forgotten
         checkpoint.restore(second, place / "state", "run")
-        for _ in range(2):
-            second.run_round()
+        after(2, second)
     while whole.round < second.round:
         whole.run_round()
     same(whole, second)
@@ -90,8 +90,7 @@ def test_last_models_are_kept_like_any_vector(places):
     first, second, whole = (Simulate(Scaffold(lr=0.1), federation(MOON()), store=p, **setting)
                             for p in (*places, "device"))  # fmt: skip
     assert first.memory.vectors == 2
-    for _ in range(2):
-        first.run_round()
+    after(2, first)
     second.restore(*first.snapshot())
     while second.round < 5:
         second.run_round()
@@ -175,24 +174,6 @@ def test_any_sequence_of_cohorts(kind, place):
     assert all(torch.equal(v, copy) for v, copy in out)
 
 
-def test_a_client_that_never_took_part_has_no_row(place):
-    machine = engine(FedDC, "file", cohort=1)
-    start = dict(machine.clients.items())
-    machine.run_round()
-    seen = machine.store._written
-    assert [int(mask.sum()) for mask in seen.values()] == [1, 1]
-    (client,) = np.flatnonzero(seen["h"])
-    for name, v in machine.clients.items():
-        others = np.arange(PROBLEM.clients) != client
-        assert torch.equal(v[others], start[name][others]) and not torch.equal(
-            v[client], start[name][client]
-        )
-    again = engine(FedDC, "file", cohort=1)
-    checkpoint.store(machine, place / "state", "run")
-    checkpoint.restore(again, place / "state", "run")
-    assert [int(mask.sum()) for mask in again.store._written.values()] == [1, 1]
-
-
 def test_the_file_has_no_name_and_goes_with_the_engine(place):
     machine = engine(Scaffold, "file")
     machine.run_round()
@@ -212,17 +193,6 @@ def test_a_full_disk_is_an_error_that_names_the_place(place, monkeypatch):
     with pytest.raises(OSError, match="No space left") as raised:
         engine(Scaffold, "file")
     assert raised.value.filename == str(place)
-
-
-def test_systems_that_lack_a_call_compute_the_same(place, monkeypatch):
-    usual = engine(Scaffold, "device")
-    monkeypatch.delattr("os.posix_fallocate")
-    machine = engine(Scaffold, "file")
-    for _ in range(4):
-        usual.run_round()
-        machine.run_round()
-    want, got = usual.snapshot()[0], machine.snapshot()[0]
-    assert want.keys() == got.keys() and all(torch.equal(want[name], got[name]) for name in want)
 
 
 @pytest.mark.parametrize("where", ["device", "file"])
@@ -255,9 +225,7 @@ def test_a_checkpoint_has_only_clients_that_took_part(one, other, place):
         return kind(Scaffold(lr=0.05), many, steps=2, batch=2, cohort=1, **options)
 
     first, second, whole = made(one), made(other), made(other)
-    for _ in range(2):
-        first.run_round()
-        whole.run_round()
+    after(2, first, whole)
     checkpoint.store(first, place / "state", "run")
     assert (place / "state").stat().st_size < 2000
     taken = sorted({first.clock.at(k, 0).cohort.members.item() for k in range(2)})
@@ -265,24 +233,13 @@ def test_a_checkpoint_has_only_clients_that_took_part(one, other, place):
     for _ in range(5):  # what others have done by then is undone
         second.run_round()
     checkpoint.restore(second, place / "state", "run")
-    for _ in range(3):
-        second.run_round()
-        whole.run_round()
+    after(3, second, whole)
     (mine, bill), (theirs, other_bill) = second.snapshot(), whole.snapshot()
     assert bill == other_bill
     for name, v in mine.items():
         if (one is Wire) == (other is Wire):
             assert torch.equal(v, theirs[name])
         assert torch.allclose(v, theirs[name], rtol=0, atol=1e-13)
-
-
-def test_a_checkpoint_of_all_clients_needs_no_index(place):
-    machine, again = (engine(Scaffold, "device", cohort=None) for _ in range(2))
-    machine.run_round()
-    checkpoint.store(machine, place / "state", "run")
-    assert WRITTEN not in load_file(place / "state")
-    checkpoint.restore(again, place / "state", "run")
-    assert machine.clients.c.any(1).all() and torch.equal(again.clients.c, machine.clients.c)
 
 
 def test_numbers_of_two_sizes_are_aligned(place):
@@ -306,16 +263,6 @@ def test_a_checkpoint_makes_no_second_copy(place):
     machine.snapshot()
     machine.run_round()
     assert machine.store._all["c"].data_ptr() != kept
-
-
-def test_a_full_cohort_is_not_copied():
-    machine = engine(Scaffold, "device", cohort=None)
-    machine.run_round()
-    before = machine.store._all["c"]
-    assert machine.store.gather(None)["c"] is before
-    rows = {"c": before + 1}
-    machine.store.scatter(None, rows)
-    assert machine.store._all["c"] is rows["c"]
 
 
 def test_the_place_is_an_argument_of_prepare():

@@ -6,6 +6,7 @@ import gc
 
 import pytest
 import torch
+from tests.rounds import after
 
 from undrift._device import upload
 from undrift.check.federations import example, least_squares, uneven
@@ -75,10 +76,8 @@ def test_rows_that_travel_meanwhile_arrive_whole(cls, cohort):
         Simulate(cls(lr=0.1), Large(), steps=3, cohort=cohort, store=store)
         for store in ("device", "host")
     )
-    for _ in range(40):
-        device.run_round()
-    for _ in range(40):
-        host.run_round()
+    after(40, device)
+    after(40, host)
     same(device, host)
 
 
@@ -99,8 +98,7 @@ def test_a_run_goes_on_anywhere(cls, places, tmp_path):
         second = Simulate(method, problem, store=places[1], **setting)
         second.run_round()
         checkpoint.restore(second, tmp_path / "state", "run")
-        for _ in range(2):
-            second.run_round()
+        after(2, second)
     while whole.round < second.round:
         whole.run_round()
     same(whole, second)
@@ -111,13 +109,11 @@ def test_the_host_waits_for_nothing_but_the_judgement(store, monkeypatch):
     engine = Simulate(FedDC(lr=0.1), Large(), steps=3, cohort=5, store=store)
     engine.judge = lambda order, down, work: {}
     monkeypatch.setattr(engine, "_check_server", lambda order, server: None)
-    for _ in range(3):
-        engine.run_round()
+    after(3, engine)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        for _ in range(5):
-            engine.run_round()
+        after(5, engine)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -128,8 +124,7 @@ def test_memory_stays_flat(store):
     before, used = torch.cuda.memory_allocated(), []
     engine = Simulate(FedDC(lr=0.1), Large(), steps=1, cohort=5, store=store)
     for _ in range(4):
-        for _ in range(50):
-            engine.run_round()
+        after(50, engine)
         torch.cuda.synchronize()
         gc.collect()
         used.append((torch.cuda.memory_allocated() - before, torch.cuda.memory_reserved()))

@@ -10,7 +10,6 @@ from torch import nn
 import undrift as ud
 from undrift import Neural
 from undrift.core.params import BadParameters
-from undrift.core.problem import Problem, Unsupported
 from undrift.engines import Ledger
 from undrift.problems import LeastSquares, Logistic, Quadratic, Softmax
 from undrift.problems.regression import BLOCK
@@ -213,12 +212,6 @@ def test_a_site_may_have_no_test_samples(nothing):
     assert problem.metrics(x)["loss"] == pytest.approx(float(found.nanmean()), rel=1e-6)
 
 
-def test_test_samples_of_nobody_leave_the_training_samples():
-    X, y = classes(np.random.default_rng(5), sum(SIZES))
-    problem = Neural(network(), (X, y), parts(), test=(X[:9], y[:9]))
-    assert problem.own_samples == "train"
-
-
 def test_own_losses_and_metrics():
     """Means over a client's samples, roots after them, and a loss that compares samples."""
     rng = np.random.default_rng(8)
@@ -238,37 +231,6 @@ def test_own_losses_and_metrics():
         return {"loss": loss, "rmse": (error**2).mean() ** 0.5, "mae": np.abs(error).mean()}
 
     compare(problem, expected, point(problem.dim))
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_the_number_of_threads_changes_nothing(threads):
-    X, y = classes(np.random.default_rng(5), sum(SIZES))
-    problems = [
-        Neural(network(), (X, y), parts()),
-        Softmax(X, y, parts()),
-        Logistic(X, np.where(y > 1, 1, -1), parts()),
-    ]
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        wanted = [p.client_metrics(point(p.dim)) for p in problems]
-        torch.set_num_threads(threads)
-        found = [p.client_metrics(point(p.dim)) for p in problems]
-    finally:
-        torch.set_num_threads(before)
-    for one, other in zip(found, wanted, strict=True):
-        assert all(torch.equal(v, other[name]) for name, v in one.items())
-
-
-def test_a_problem_without_them_says_so():
-    class Bare(Problem):
-        clients, dim = 2, 1
-
-        def at(self, members=None): ...
-        def to(self, dtype, device): ...
-
-    with pytest.raises(Unsupported):
-        Bare().client_metrics(torch.zeros(1))
 
 
 def test_top5_is_measured_where_it_is_asked_for():
@@ -296,13 +258,6 @@ def test_a_metric_is_not_called_like_a_column_of_rows(name):
     with pytest.raises(BadParameters) as error:
         Neural(nn.Linear(2, 2), data, [np.arange(4)], metrics={name: "accuracy"})
     assert list(error.value.problems) == ["metrics"]
-
-
-@pytest.mark.parametrize("called", ["trained", "clients", "locally", "rounds", "accuracy"])
-def test_other_names_are_the_users(called):
-    data = np.zeros((4, 2)), np.array([0, 1, 0, 1])
-    problem = Neural(nn.Linear(2, 2), data, [np.arange(4)], metrics={called: "accuracy"})
-    assert called in problem.client_metrics(problem.start())
 
 
 class Renamed(Quadratic):

@@ -37,14 +37,6 @@ def test_full_gradients(case, y):
     close(case.problem.at().grad(y), case.grads(y))
 
 
-def test_gradients_by_finite_differences_of_a_plain_loop(case, y):
-    """Not through torch's differentiation at all."""
-    h, i = 1e-5, case.problem.clients - 1
-    for k, unit in enumerate(torch.eye(case.problem.dim, dtype=torch.float64)):
-        slope = (case.value(i, y[i] + h * unit) - case.value(i, y[i] - h * unit)) / (2 * h)
-        close(case.problem.at().grad(y)[i, k], slope, 1e-6)
-
-
 def test_gradients_leave_their_input_alone(case, y):
     before = y.clone()
     f = case.problem.at()

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from tests.problems.test_neural_cuda import problem
+from tests.rounds import after
 from undrift.engines import Simulate
 from undrift.methods import FedACG, FedAvg, FedDyn, FedSpeed, Scaffold
 from undrift.models.architectures import BasicBlock
@@ -36,8 +37,7 @@ def test_five_methods_one_after_another_are_all_recorded(scope):
             task = problem(precision="bf16").to(torch.float32, torch.device("cuda"))
             training = {"weight_decay": 1e-3, "clip": 10.0, "clip_scope": scope}
             engine = Simulate(method, task, **SETTING, training=training)
-            for _ in range(3):
-                engine.run_round()
+            after(3, engine)
             recordings = list(task.placed.captured.values())
             assert all(one.compiled and one.steps for one in recordings) and recordings
             assert bool(engine.x.isfinite().all())

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tests.objectives.world import CPU, DIGITS, PARTS, points
+from tests.rounds import after
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, Scaffold
 from undrift.models import build, flatten
@@ -99,8 +100,7 @@ def test_training_leaves_them_alone_on_every_engine(make):
     ):
         problem = Neural(given, DIGITS, PARTS, **options).to(torch.float64, CPU)
         engine = kind(Scaffold(lr=0.1), problem, **setting)
-        for _ in range(4):
-            engine.run_round()
+        after(4, engine)
         ends.append(engine.x)
         module = problem.module(engine.x)
         for name, p in module.named_parameters():

@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import minimize
 
 from tests.problems.cases import logistic
-from undrift.problems import Logistic, build
+from undrift.problems import Logistic
 from undrift.problems.logistic import divergence
 from undrift.problems.regression import NotConverged
 
@@ -166,12 +166,6 @@ def test_smoothness_is_attained_where_scores_vanish():
 def test_refusals(features, labels, parts, l2, message):
     with pytest.raises(ValueError, match=message):
         Logistic(features, labels, parts, l2)
-
-
-def test_breast_cancer_learns():
-    problem = build("logistic")
-    best = problem.metrics(problem.optimum)
-    assert best["accuracy"] > 0.97 and best["grad_norm"] < 1e-13
 
 
 def test_a_mini_batch_without_samples_leaves_the_regularisation():

@@ -70,24 +70,6 @@ def test_the_formula_is_the_derivative(name, clients):
     torch.testing.assert_close(over, y - 0.3 * got, rtol=1e-12, atol=1e-13)
 
 
-def test_points_may_be_views_and_are_left_alone():
-    net = made("mlp")
-    vector, layout = flatten(net)
-    x, labels = torch.rand(2, 3, 1, 8, 8, dtype=torch.float64), torch.tensor([[0, 1, 2], [3, 4, 5]])
-    weights, found = torch.full((2, 3), 1 / 3, dtype=torch.float64), MLPGradient.of(net, layout)
-    want = found.gradients(vector.repeat(2, 1), x, labels, weights, slope_of_cross_entropy)
-    kept = vector.clone()
-    for y in (
-        vector.expand(2, -1),
-        torch.stack([vector, vector], 1).T,
-        vector.repeat(2, 1).requires_grad_(),
-    ):
-        got = found.gradients(y, x, labels, weights, slope_of_cross_entropy)
-        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
-        assert not got.requires_grad and y.grad is None
-    assert torch.equal(vector, kept)
-
-
 class Twice(nn.Linear):
     def forward(self, x):
         return 2 * super().forward(x)
@@ -143,12 +125,6 @@ def test_other_networks_are_differentiated(name):
     cross_entropy(net(DIGITS.images[part].double() / 255), DIGITS.labels[part]).backward()
     want = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
     torch.testing.assert_close(got[2], want, rtol=1e-11, atol=1e-12)
-
-
-def test_dropout_that_drops_nothing_is_no_obstacle():
-    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(64, 10))
-    problem = Neural(net, DIGITS, PARTS)
-    assert problem.placed.mlp is not None and not problem.keyed
 
 
 def test_losses_that_look_into_the_network_are_differentiated():

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -166,30 +165,6 @@ def test_shorthand():
 def test_unknown_names(name, near):
     with pytest.raises(ValueError, match=f"unknown problem .*did you mean {near}"):
         catalog.find(name)
-
-
-@pytest.mark.parametrize(
-    ("table", "wrong"),
-    [
-        ("clients = 0\nL = -1", {"clients", "L"}),
-        ("dim = 2.5\nheterogeneity = 2\nseed = -1", {"dim", "heterogeneity", "seed"}),
-        ("client = 3", {"client"}),
-        ("clients = 3\nmu = 0\nL = 2", set()),
-    ],
-)
-def test_tables_are_checked(table, wrong):
-    values = tomllib.loads(table)
-    assert set(check(catalog.RandomQuadratic, values)) == wrong
-    if wrong:
-        with pytest.raises(BadParameters, match=sorted(wrong)[0]):
-            catalog.build("quadratic", **values)
-
-
-def test_direct_construction_is_checked():
-    with pytest.raises(BadParameters, match="partition"):
-        catalog.LogisticRegression(partition="random")
-    with pytest.raises(BadParameters, match="l2"):
-        catalog.LogisticRegression(l2=-1.0)
 
 
 REAL = os.environ.get("UNDRIFT_DATA", "")

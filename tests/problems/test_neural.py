@@ -19,6 +19,7 @@ from tests.objectives.world import (
     points,
     seen,
 )
+from tests.rounds import after
 from undrift import problems
 from undrift.core.params import BadParameters
 from undrift.core.problem import Unsupported
@@ -175,9 +176,7 @@ def test_cuda_follows_the_cpu(objective):
     problem = federation(objective, compiled=False)
     moved = problem.to(torch.float64, torch.device("cuda"))
     runs = [Simulate(FedAvg(lr=0.1), p, steps=2, batch=5, cohort=3) for p in (problem, moved)]
-    for _ in range(3):
-        for run in runs:
-            run.run_round()
+    after(3, *runs)
     assert float((runs[0].x - runs[1].x.cpu()).abs().max()) < 1e-9
     assert moved.metrics(runs[0].x) == pytest.approx(problem.metrics(runs[0].x), rel=1e-9)
 
@@ -217,8 +216,7 @@ def test_a_users_module(stacked):
         close(got[i], by_module(y[i], DIGITS.images[part[:2]], DIGITS.labels[part[:2]], net.eval()))
     engine = Simulate(FedAvg(lr=0.1), problem, steps=2, batch=4)
     before = problem.metrics(engine.x)["loss"]
-    for _ in range(3):
-        engine.run_round()
+    after(3, engine)
     assert problem.metrics(engine.x)["loss"] < before
 
 
@@ -296,32 +294,6 @@ def test_papers_partitions_by_name(name):
     shards = catalog.Images(partition="by-label", clients=4, shards=3, train=300).build()
     want = partition.by_label(problem.data.labels.numpy(), 4, Streams(0).at("data"), shards=3)
     assert all(np.array_equal(a, b) for a, b in zip(shards.parts, want, strict=True))
-
-
-@pytest.mark.parametrize("model", ["linear", "mlp", "cnn-small"])
-def test_models_that_digits_can_take(model):
-    problem = catalog.Images(model=model, train=60, clients=3).build()
-    assert problem.metrics(problem.start())["loss"] == pytest.approx(np.log(10), abs=0.3)
-
-
-def test_a_folder_of_images(tmp_path):
-    from PIL import Image
-
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 6), ("test", 2)):
-        for k, name in enumerate(("dark", "light")):
-            (tmp_path / "mine" / part / name).mkdir(parents=True)
-            for j in range(count):
-                pixels = rng.integers(0, 100, (12, 12, 3)) + 150 * k
-                Image.fromarray(pixels.astype(np.uint8)).save(
-                    tmp_path / "mine" / part / name / f"{j}.png"
-                )
-    problem = catalog.build("images-mine", folder=str(tmp_path), clients=2, partition="iid")
-    assert len(problem.class_names) == 2 and problem.samples == [6, 6]
-    engine = Simulate(FedAvg(lr=0.5), problem, steps=5)
-    for _ in range(10):
-        engine.run_round()
-    assert problem.metrics(engine.x)["accuracy"] == 1
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.rounds import after
 from undrift._device import upload
 from undrift.core.streams import Streams
 from undrift.data.augment import ImageAugmentation, Normalise, Pipeline
@@ -94,9 +95,7 @@ def test_dropout_and_frozen_parameters_follow_wire(name, method, compiled):
     slow = Wire(method, problem(NETS[name]()).to(torch.float64, torch.device("cpu")), **setting)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        for _ in range(4):
-            fast.run_round()
-            slow.run_round()
+        after(4, fast, slow)
     assert not [
         str(w.message)
         for w in said
@@ -154,9 +153,7 @@ def test_steps_on_all_samples_follow_wire(name):
     slow = Wire(
         FedAvg(lr=0.1), problem(NETS[name]()).to(torch.float64, torch.device("cpu")), steps=2
     )
-    for _ in range(2):
-        fast.run_round()
-        slow.run_round()
+    after(2, fast, slow)
     assert float((fast.x.cpu() - slow.x).abs().max()) < 1e-10
 
 
@@ -175,9 +172,7 @@ def test_captured_follows_wire_in_double_precision(method, compiled, scope):
         method, problem(compiled=compiled).to(torch.float64, torch.device("cuda")), **setting
     )
     slow = Wire(method, problem().to(torch.float64, torch.device("cpu")), **setting)
-    for _ in range(5):
-        fast.run_round()
-        slow.run_round()
+    after(5, fast, slow)
     assert fast.problem.placed.captured and all(fast.problem.placed.captured.values())
     assert float((fast.x.cpu() - slow.x).abs().max()) < 1e-10
 
@@ -189,9 +184,7 @@ def test_single_precision_stays_near_the_cpu():
     cpu = Simulate(
         FedRecu(lr=0.05), problem().to(torch.float32, torch.device("cpu")), steps=4, batch=16
     )
-    for _ in range(20):
-        gpu.run_round()
-        cpu.run_round()
+    after(20, gpu, cpu)
     assert (
         float((gpu.x.cpu() - cpu.x).norm() / cpu.x.norm()) < 1e-3
     )  # 2.6e-4 on an H200: rounding grows in 80 steps
@@ -205,11 +198,9 @@ def test_memory_is_flat():
         batch=32,
         cohort=3,
     )
-    for _ in range(5):
-        engine.run_round()
+    after(5, engine)
     before = torch.cuda.memory_allocated()
-    for _ in range(30):
-        engine.run_round()
+    after(30, engine)
     assert torch.cuda.memory_allocated() <= before * 1.05 + 2**20
 
 
@@ -247,8 +238,7 @@ def test_optimisers_and_accumulation_are_those_of_the_cpu(local, compiled):
     for device in ("cpu", "cuda"):
         federation = problem(compiled=compiled).to(torch.float64, torch.device(device))
         machine = Simulate(FedLin(lr=0.01), federation, **given)
-        for _ in range(2):
-            machine.run_round()
+        after(2, machine)
         ends.append(machine.x.cpu())
     torch.testing.assert_close(*ends, rtol=0, atol=1e-7)
 

@@ -12,9 +12,7 @@ from torch.nn.functional import cross_entropy
 from tests.objectives.world import CPU, DIGITS, PARTS, network, points
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg
-from undrift.models import build
 from undrift.models.net import seeded
-from undrift.objectives import MOON
 from undrift.problems import Logistic, Neural
 
 
@@ -192,10 +190,3 @@ def test_networks_that_cannot_be_stacked_run_one_by_one_and_quietly(make, dtype,
             slow.run_round()
     torch.testing.assert_close(fast.x, slow.x, rtol=tol, atol=tol)
     assert not torch.equal(fast.x, fast.x0)
-
-
-def test_networks_that_can_be_stacked_are():
-    assert Neural(
-        made(nn.Flatten, lambda: nn.Linear(64, 5), nn.Tanh, lambda: nn.Linear(5, 10)), DIGITS, PARTS
-    ).placed.stacked
-    assert Neural(build("mlp", 1, 8, 10), DIGITS, PARTS, objective=MOON()).placed.stacked

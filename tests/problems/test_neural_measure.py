@@ -11,7 +11,6 @@ from undrift.core.problem import Problem
 from undrift.data.augment import ImageAugmentation, Pipeline
 from undrift.models import build, unflatten
 from undrift.problems import Neural
-from undrift.problems import named as catalog
 from undrift.problems.neural import metrics
 
 
@@ -64,19 +63,6 @@ def test_the_training_loss_is_the_function_whose_gradient_is_followed():
     slope = (problem.metrics(x + step)["train_loss"] - problem.metrics(x - step)["train_loss"]) / 2
     gradient = problem.at().grad(x.expand(problem.clients, -1)).mean(0)
     assert slope == pytest.approx(float(gradient @ step), rel=1e-6)
-
-
-def test_training_can_be_asked_for_by_name():
-    small = {"train": 60, "test": 30, "clients": 3}
-    problem, plain = (
-        catalog.build("images", **small, train_metrics=True),
-        catalog.build("images", **small),
-    )
-    assert set(problem.metrics(problem.start())) - set(plain.metrics(plain.start())) == {
-        "train_loss",
-        "train_accuracy",
-        "train_top5",
-    }
 
 
 def test_metrics_do_not_depend_on_the_pass(monkeypatch):

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from tests.objectives.world import CPU, DIGITS, PARTS, points
-from undrift.models import build
 from undrift.models.net import seeded
 from undrift.problems import Neural
 
@@ -79,17 +78,6 @@ def test_a_module_that_comes_back_is_the_callers():
             v.zero_()
     assert problem.metrics(x) == Neural(own(), DIGITS, PARTS).metrics(x)
     assert problem.module(x).head.weight.any()
-
-
-def test_networks_by_name_come_back_too():
-    net = build("cnn-small", 1, 8, 10)
-    problem = Neural(net, DIGITS, PARTS)
-    module = problem.module(problem.start())
-    assert str(module) == str(net) and type(module) is type(net)
-    assert all(
-        torch.equal(v, net.state_dict()[name])
-        for name, v in problem.state_dict(problem.start()).items()
-    )
 
 
 def test_only_one_models_weights_make_a_module():

@@ -7,44 +7,19 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Subset, TensorDataset, random_split
+from torch.utils.data import Subset, TensorDataset
 
 import undrift as ud
 from tests.objectives.world import CPU, DIGITS, PARTS
-from tests.problems.own_data import RNG, SPLIT, OneByOne, X, Y, line, on_disk, regression, trained
+from tests.problems.own_data import RNG, SPLIT, OneByOne, X, Y, on_disk, regression, trained
 from undrift.core.params import BadParameters
-from undrift.engines import Simulate, Wire
+from undrift.engines import Wire
 from undrift.methods import FedAvg
 from undrift.models.net import seeded
 from undrift.problems import Neural
 from undrift.problems.neural import data as data_module
-from undrift.problems.neural import metrics as metrics_module
 
 # -- what was minimised: transcribed
-
-
-def test_fedavg_of_linear_regression_by_hand():
-    """Full gradients of the mean squared error, in NumPy."""
-    problem = regression(module=line(bias=False))
-    w = line(bias=False).weight.detach().numpy().astype(np.float64).reshape(-1)
-    x, y = X.astype(np.float64), Y.astype(np.float64).reshape(-1)
-    for _ in range(4):
-        ends = []
-        for part in SPLIT:
-            mine = w.copy()
-            for _ in range(3):
-                away = x[part] @ mine - y[part]
-                mine -= 0.1 * 2 * x[part].T @ away / len(part)
-            ends.append(mine)
-        w = np.mean(ends, axis=0)
-    for kind in (Simulate, Wire):
-        got = trained(problem, 4, kind, batch=None, method=FedAvg(lr=0.1))
-        np.testing.assert_allclose(got.numpy(), w, rtol=1e-12)
-    losses = [np.mean((x[part] @ w - y[part]) ** 2) for part in SPLIT]
-    measured = problem.to(torch.float64, CPU).metrics(torch.from_numpy(w))
-    assert measured == pytest.approx(
-        {"loss": np.mean(losses), "train_loss": np.mean(losses)}, rel=1e-12
-    )
 
 
 # -- the same samples, held in other ways
@@ -208,33 +183,6 @@ def test_a_dataset_may_have_a_generator_for_each_sample():
     assert regression(Noisy()).samples == [len(part) for part in SPLIT]
 
 
-class Read(nn.Module):
-    """Tokens up to their length, or one number for each sample."""
-
-    def __init__(self):
-        super().__init__()
-        self.words, self.head = nn.Embedding(7, 3), nn.Linear(3, 2)
-
-    def forward(self, tokens, lengths=None):
-        z = self.words(tokens)
-        if lengths is not None:
-            there = torch.arange(z.shape[1]) < lengths.unsqueeze(1)
-            z = (z * there.unsqueeze(-1)).sum(1) / lengths.unsqueeze(1)
-        return self.head(z)
-
-
-@pytest.mark.parametrize("inputs", [(TOKENS[:, 0],), (TOKENS, 1 + TOKENS[:, 1] % 5)])
-def test_one_whole_number_for_each_sample(inputs):
-    with seeded(0):
-        net = Read()
-    given = inputs[0] if len(inputs) == 1 else inputs
-    problem = Neural(net, (given, KIND), SPLIT, test=(given, KIND)).to(torch.float64, CPU)
-    with torch.no_grad():
-        out = net.double()(*map(torch.tensor, inputs))
-    want = F.cross_entropy(out, torch.tensor(KIND)).item()
-    assert problem.metrics(problem.start())["loss"] == pytest.approx(want, rel=1e-12)
-
-
 def test_classes_in_plain_tensors_are_those_of_an_image_set():
     """Labels, accuracy and the fast gradient come with whole numbers."""
     with seeded(0):
@@ -318,16 +266,3 @@ def test_the_loss_of_a_row_does_not_follow_the_weights_of_a_run():
     each = run.problem.client_metrics(run.x)["loss"].numpy()
     assert run.history.last["loss"] == pytest.approx(each.mean(), rel=1e-9)
     assert run.history.last["loss"] != pytest.approx(np.average(each, weights=sizes), rel=1e-3)
-
-
-def test_metrics_do_not_depend_on_the_pass(monkeypatch):
-    problem = regression(test=(X, Y), metrics=["mae", "rmse"], train_metrics=True)
-    whole = problem.metrics(problem.start())
-    monkeypatch.setattr(metrics_module, "PASS", 7)
-    assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-7)  # float32
-
-
-def test_parts_of_random_split():
-    pieces = random_split(TensorDataset(torch.tensor(X), torch.tensor(Y)), [30, 60])
-    parts = [np.array(piece.indices) for piece in pieces]
-    assert torch.equal(trained(regression(pieces, None)), trained(regression(parts=parts)))

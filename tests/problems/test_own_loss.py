@@ -16,7 +16,6 @@ from tests.problems.own_losses import (
     COUNTED,
     LETTERS,
     LOSSES,
-    NUMBERS,
     SOME,
     SPLIT,
     WEIGHTS,
@@ -28,13 +27,10 @@ from tests.problems.own_losses import (
     plain,
     writer,
 )
-from undrift.check.federations import example, quadratic
+from tests.rounds import after
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
-from undrift.methods import FedAvg, Scaffold, registry
-from undrift.models import Net
-from undrift.models.net import seeded
-from undrift.objectives import MOON, FedLC
+from undrift.methods import FedAvg, Scaffold
 from undrift.problems import Neural
 from undrift.problems.neural import metrics
 
@@ -60,9 +56,7 @@ def test_engines_agree_where_clients_have_fewer_samples_than_a_batch(what):
     problem = federation(what)
     assert min(problem.samples) < 16 < max(problem.samples)
     fast, slow = (kind(Scaffold(lr=0.05), problem, steps=3, batch=16) for kind in (Simulate, Wire))
-    for _ in range(4):
-        fast.run_round()
-        slow.run_round()
+    after(4, fast, slow)
     close(fast.x, slow.x, 1e-11)
 
 
@@ -174,36 +168,6 @@ def test_targets_that_are_ignored_or_weighted_are_counted_as_torch_does(
 
 
 # -- with all of undrift
-
-
-def test_objectives_where_there_are_classes():
-    with seeded(0):
-        body = Net([nn.Sequential(nn.Linear(4, 6), nn.Tanh())], nn.Identity(), nn.Linear(6, 3))
-    for objective in (MOON(), FedLC()):
-        problem = Neural(body, (X.float(), CLASSES), SPLIT, objective=objective)
-        run = ud.run(FedAvg(lr=0.1), problem, rounds=2, steps=3, batch=8)
-        assert run.history.last["loss"] < run.history.rows[0]["loss"]
-    with pytest.raises(BadParameters) as error:
-        Neural(plain(), (X, NUMBERS), SPLIT, objective=FedLC())
-    assert [*error.value.problems] == ["objective"]
-
-
-EXACT = {"DANE", "SONATA", "SVRP"}
-"""Methods that need an exact local minimiser, which no network has."""
-
-
-@pytest.mark.covering(11)
-@pytest.mark.parametrize("name", sorted(set(registry) - EXACT))
-def test_every_method_runs_with_a_loss_of_ones_own(name):
-    problem, ends = federation("own that compares samples"), []
-    method = example(registry[name], quadratic().constants)
-    for kind in (Simulate, Wire):
-        engine = kind(method, problem, steps=2, batch=8)
-        for _ in range(2):
-            engine.run_round()
-        ends.append(engine.x)
-    assert not torch.equal(ends[0], problem.start())
-    close(*ends, 1e-10)
 
 
 def test_a_folder_keeps_own_metrics_and_goes_on(tmp_path):

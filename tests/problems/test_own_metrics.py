@@ -17,7 +17,6 @@ from tests.problems.own_losses import (
     X,
     federation,
     make,
-    plain,
     single,
 )
 from undrift.core.params import BadParameters
@@ -146,26 +145,6 @@ def test_on_training_samples_each_client_has_one_weighted_mean(what, passes, mon
     assert row["train_large"] == pytest.approx(np.mean(means), rel=1e-12)
     assert row["train_mae"] == pytest.approx(np.mean([away[p].mean() for p in SPLIT]), rel=1e-12)
     assert problem.of_pieces(problem.pieces(x), x) == row
-
-
-def test_weights_that_are_not_numbers_are_the_metrics_own_trouble():
-    def odd(outputs, targets):
-        first = (targets == 0).to(outputs.dtype)
-        return first, first / first
-
-    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
-    wanted = {"accuracy": "accuracy", "odd": odd}
-    options = {"loss": loss, "test": (X.float(), CLASSES), "train_metrics": True}
-    alone, beside = (
-        Neural(plain(), (X.float(), CLASSES), SPLIT, metrics=metrics, **options)
-        for metrics in (["accuracy"], wanted)
-    )
-    row = beside.metrics(beside.start())
-    assert np.isnan(row.pop("odd")) and np.isnan(row.pop("train_odd"))
-    assert row == alone.metrics(alone.start())
-    with torch.no_grad():
-        want = loss(plain()(X.float()), CLASSES).item()
-    assert row["loss"] == pytest.approx(want, rel=1e-5)
 
 
 def test_metrics_of_classes_may_be_chosen():

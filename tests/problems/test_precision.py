@@ -77,23 +77,6 @@ def test_a_run_learns_in_it_and_measures_in_float32():
     assert low.x.dtype == torch.float32
 
 
-def test_engines_agree_in_it():
-    problem = ud.Neural(made("stacked"), (X, LABELS), PARTS, precision="bf16")
-    given = {"steps": 2, "batch": 8}
-    fast, slow = (kind(ud.FedAvg(lr=0.1), problem, **given) for kind in (ud.Simulate, ud.Wire))
-    for _ in range(3):
-        fast.run_round()
-        slow.run_round()
-    torch.testing.assert_close(fast.x, slow.x, rtol=0, atol=2e-3)
-
-
-@pytest.mark.parametrize("given", ["float16", "fp16", "bfloat16", 16, None])
-def test_what_there_is_not_is_refused(given):
-    with pytest.raises(BadParameters) as found:
-        ud.Neural(made("formula"), (X, LABELS), PARTS, precision=given)
-    assert [*found.value.problems] == ["precision"]
-
-
 def test_it_needs_float32():
     problem = ud.Neural(made("formula"), (X, LABELS), PARTS, precision="bf16")
     with pytest.raises(BadParameters) as found:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.problems.test_neural_cuda import dropping, problem
+from tests.rounds import after
 from undrift.engines import Simulate
 from undrift.engines import compile as fused
 from undrift.engines.local import Stacked
@@ -75,8 +76,7 @@ def end(method, scope):
         "training": {"weight_decay": 1e-3, "clip": 0.1, "clip_scope": scope},
     }
     engine = Simulate(method, task, **setting)
-    for _ in range(3):
-        engine.run_round()
+    after(3, engine)
     return engine
 
 

@@ -5,13 +5,7 @@ import warnings
 import pytest
 from torch.nn import functional as F
 
-from tests.problems.own_losses import (
-    LOSSES,
-    NUMBERS,
-    X,
-    federation,
-    make,
-)
+from tests.problems.own_losses import LOSSES, NUMBERS, X, federation, make
 from undrift.core.params import BadParameters
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from torch import nn
 
 from tests.problems.cases import softmax
+from tests.rounds import after
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedLin, FedSpeed, Scaffold
 from undrift.problems import Softmax, build, small_matmul
@@ -24,29 +24,6 @@ def data(total=40, dim=3, classes=4, seed=0):
     rng = np.random.default_rng(seed)
     a = rng.standard_normal((total, dim))
     return a, rng.integers(classes, size=total), np.split(rng.permutation(total), [5, 20])
-
-
-@pytest.mark.parametrize("l2", [0.0, 0.3])
-@pytest.mark.parametrize("sizes", ["equal", "lognormal"])
-def test_gradients_are_those_of_a_linear_layer(sizes, l2):
-    """A cohort of FedProx's clients against torch's own layer, loss and differentiation."""
-    problem = build("softmax-synthetic", clients=6, samples=7, sizes=sizes, l2=l2)
-    members = np.array([1, 2, 5])
-    y = torch.randn(3, problem.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    got = problem.at(members).grad(y)
-    ends = np.cumsum(problem.samples)
-    for row, client, g in zip(y, members, got, strict=True):
-        mine = slice(ends[client] - problem.samples[client], ends[client])
-        layer = nn.Linear(60, 10, dtype=torch.float64)
-        with torch.no_grad():
-            layer.weight.copy_(row.view(10, 61)[:, :-1])
-            layer.bias.copy_(row.view(10, 61)[:, -1])
-        loss = nn.functional.cross_entropy(
-            layer(problem.table.rows[mine, :-1].double()), problem.table.labels[mine]
-        )
-        (loss + l2 / 2 * sum(p.square().sum() for p in layer.parameters())).backward()
-        want = torch.cat([layer.weight.grad, layer.bias.grad.unsqueeze(1)], 1).flatten()
-        torch.testing.assert_close(g, want, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.covering(6)
@@ -65,9 +42,7 @@ def test_simulate_follows_wire(method, sizes, batch):
     if method.weighted:
         setting["aggregation"] = "weighted-mean"
     fast, slow = Simulate(method, problem, **setting), Wire(method, problem, **setting)
-    for _ in range(20):
-        fast.run_round()
-        slow.run_round()
+    after(20, fast, slow)
     scale = max(1.0, float(slow.x.abs().max()))
     assert float((fast.x - slow.x).abs().max()) < 1e-12 * scale and fast.ledger == slow.ledger
 
@@ -206,21 +181,6 @@ def test_float32_at_rest_computes_in_double():
     )
 
 
-def test_f_is_the_mean_over_clients_of_their_means():
-    a, y, parts = data()
-    problem = Softmax(a, y, parts, l2=0.1)
-    x = np.random.default_rng(1).standard_normal(problem.dim)
-    W = x.reshape(4, 4)
-    scores = a @ W[:, :-1].T + W[:, -1]
-    losses = np.log(np.exp(scores).sum(1)) - scores[np.arange(40), y]
-    got = problem.metrics(torch.as_tensor(x))
-    assert got["loss"] == pytest.approx(
-        np.mean([losses[p].mean() for p in parts]) + 0.05 * x @ x, rel=1e-14
-    )
-    assert got["accuracy"] == pytest.approx((scores.argmax(1) == y).mean(), rel=1e-14)
-    assert problem.metrics(problem.start())["accuracy"] == pytest.approx(1 / 4, rel=1e-14)
-
-
 def test_samples_are_gone_through_in_parts(monkeypatch):
     a, y, parts = data()
     whole, x = Softmax(a, y, parts), torch.randn(16, dtype=torch.float64)
@@ -353,11 +313,9 @@ def test_cuda_follows_the_cpu_and_waits_for_nothing_but_the_judgement(sizes, bat
         gpu.run_round()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            for _ in range(4):
-                gpu.run_round()
+            after(4, gpu)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        for _ in range(5):
-            cpu.run_round()
+        after(5, cpu)
         assert float((cpu.x - gpu.x.cpu()).abs().max()) < near
         assert cpu.problem.metrics(cpu.x) == pytest.approx(gpu.problem.metrics(cpu.x), rel=1e-9)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import Dataset
 
 import undrift as ud
 from tests.objectives.world import DIGITS
@@ -77,11 +77,6 @@ class Broken(Samples):
         if k == 7:
             raise OSError("no such file")
         return super().__getitem__(k)
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        yield X[0], Y[0]
 
 
 class Changed(nn.Linear):
@@ -155,28 +150,19 @@ def square(outputs, targets):
 WRONG = {
     "train": [
         lambda: numbers(None),
-        lambda: numbers(torch.tensor(X)),
-        lambda: numbers((X, Y, Y)),
         lambda: numbers([X, Y], None),
-        lambda: numbers({"a": (X, Y)}),
         lambda: numbers("digits"),
-        lambda: numbers(Stream()),
         lambda: numbers((Samples(), Samples())),
-        lambda: numbers(DataLoader(Samples())),
         lambda: numbers(Samples(X[:0], Y[:0])),
         lambda: numbers(ByName()),
-        lambda: numbers(TensorDataset(torch.tensor(X))),
-        lambda: numbers(Samples(length=70)),
         lambda: numbers(Broken()),
         lambda: numbers((X, Y[:9])),
         lambda: numbers((X[:0], Y[:0])),
         lambda: numbers([(X, Y), (X[:0], Y[:0])], None),
         lambda: numbers([(X, Y), (X[:, :2], Y)], None),
         lambda: numbers([(X, Y), ((X > 0).astype(np.uint8), Y)], None),
-        lambda: numbers([(X, Y), holed(0)], None),
         lambda: numbers(holed(0)),
         lambda: numbers(holed(1)),
-        lambda: numbers((X.astype(object), Y)),
         lambda: numbers(([[1.0], [2.0, 3.0]] * 30, Y)),
         lambda: numbers((X.astype(complex), Y)),
         lambda: numbers((np.ma.masked_less(X, 0), Y)),
@@ -192,22 +178,15 @@ WRONG = {
             partial(numbers, parts=given)
             for given in (
                 4,
-                "iid",
-                ud.data.iid,
                 {"a": [0], "b": [1]},
-                LABELS,
                 [],
                 [[0], []],
-                [[0], None],
                 [X[:, 0] > 9],
-                [X[:9, 0] < 9],
                 [[0], [60]],
                 [[-1]],
                 [[0.5]],
                 [["a"]],
-                [[0], [[1], [2]]],
                 [[[1], [2, 3]]],
-                [slice(9)],
                 [np.arange(60)[::-1].view(Labels)],
             )
         ),
@@ -226,16 +205,11 @@ WRONG = {
             for given in (
                 1,
                 0.0,
-                True,
-                np.float32(np.nan),
                 "20%",
                 [(X, Y)] * 3,
-                [0.1] * 4,
                 (X[:0], Y[:0]),
                 [(X[:0], Y[:0]), None] * 2,
-                [None, (X, Y), (X[:, :3], Y), None],
                 (X[:, :3], Y),
-                (X, Y[:, 0]),
                 ((X, X), Y),
                 holed(0),
             )
@@ -259,7 +233,6 @@ WRONG = {
             partial(lambda make: numbers(module=make()), make)
             for make in (
                 lambda: nn.Linear,
-                lambda: torch.relu,
                 lambda: nn.LazyLinear(1),
                 nn.Flatten,
                 lambda: line().requires_grad_(False),
@@ -275,7 +248,6 @@ WRONG = {
                 lambda: hooked("register_post_accumulate_grad_hook"),
                 lambda: Changed(threading.Lock()),
                 lambda: nn.Linear(5, 1),
-                lambda: Sum(4, 1),
             )
         ),
     ],
@@ -303,13 +275,10 @@ WRONG = {
             for given in (
                 None,
                 nn.MSELoss,
-                "mse",
                 nn.Linear(1, 1),
                 nn.MSELoss(reduction="sum"),
-                partial(F.mse_loss, reduction="sum"),
                 square,
                 lambda o, t: square(o, t).mean().item(),
-                lambda o, t: (o > t).sum(),
                 lambda o, t: square(o, t).mean().detach(),
                 lambda o, t: (o - t).mean() * 1j,
                 lambda o: o.mean(),
@@ -329,17 +298,13 @@ WRONG = {
         *(
             partial(numbers, metrics=given)
             for given in (
-                ["maee"],
                 3,
-                [None],
                 [nn.L1Loss],
-                [lambda o, t: o],
                 {"loss": "mae"},
                 [lambda o, t: o[:, 0], lambda o, t: t[:, 0]],
                 [nn.L1Loss()],
                 {"m": square},
                 {"m": lambda o, t: 0.5},
-                {"m": lambda o, t: np.ones(len(o))},
                 {"m": lambda o, t: (o[:, 0],) * 3},
                 {"m": lambda o: o},
             )
@@ -362,15 +327,10 @@ def test_one_line_about_the_field(field, make):
 
 
 TAKEN = {
-    "classes of 32 bits": lambda: classes(LABELS.astype(np.int32)),
-    "classes of 8 bits": lambda: classes(LABELS.astype(np.uint8)),
-    "classes in a list": lambda: classes(LABELS.tolist()),
     "lists of tensors": lambda: numbers((list(torch.tensor(X)), Y)),
     "rows backwards": lambda: numbers((X[::-1], Y[::-1])),
     "other bytes": lambda: numbers((X.astype(">f4"), Y.astype(">f8"))),
-    "half precision": lambda: numbers((X.astype(np.float16), Y)),
     "half weights": lambda: numbers(module=line().half()),
-    "ranges": lambda: numbers(parts=[range(30), range(30, 60)]),
     "a tensor of parts": lambda: numbers(parts=torch.arange(60).view(4, 15)),
     "parts one by one": lambda: numbers(parts=(part for part in PARTS)),
     "a sample held twice": lambda: numbers(parts=[[0, 0, 1]]),
