@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -34,10 +34,9 @@ from undrift.check.federations import (
     random_clients,
     random_rounds,
 )
-from undrift.core.cohort import Cohort
-from undrift.core.method import Exchange, Method, Reduction, Who
+from undrift.core.method import Exchange, Method
 from undrift.core.problem import Problem
-from undrift.core.struct import Message, State, Struct
+from undrift.core.struct import Struct
 from undrift.engines import Engine, Simulate, Wire
 from undrift.engines.checkpoint import restore, store
 from undrift.engines.judge import Diverged
@@ -351,49 +350,47 @@ class _Twice(Simulate):
 
     def order(self) -> Order:
         order = super().order()
-        return order._replace(phase=_Watched(order.phase))
+        return order._replace(phase=cast(Exchange, _Watched(order.phase)))
 
 
-class _Watched(Exchange):
+class _Watched:
+    """A phase whose work and merge are done twice."""
+
     def __init__(self, phase: Exchange):
-        self._phase, self.Down, self.Up = phase, phase.Down, phase.Up
+        self._phase = phase
 
-    @property
-    def who(self) -> Who:
-        return self._phase.who
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._phase, name)
+        return _twice(name, found) if name in ("work", "merge") else found
 
-    @property
-    def reduction(self) -> Reduction:
-        return self._phase.reduction
 
-    def send(self, s: State) -> Message:
-        return self._phase.send(s)
+def _twice(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+    """``work`` or ``merge``, whose first two arguments are records; of what comes third only the
+    gradients of local work change.
+    """
 
-    def work(self, me: State, got: Message, f: Any) -> tuple[State, Message]:
-        kept, gradients = (_clone(me), _clone(got)), f.gradients
-        first = self._phase.work(me, got, f)
-        f.gradients = gradients
-        second = self._phase.work(me, got, f)
-        for argument, copy in zip((me, got), kept, strict=True):
-            _unchanged(argument, copy, "work changed its arguments")
-        for a, b in zip(first, second, strict=True):
-            _unchanged(a, b, "work called twice gives two results")
+    def watched(one: Struct, other: Struct, third: Any) -> Any:
+        kept = _clone(one), _clone(other)
+        spent = vars(third).get("gradients")
+        first = step(one, other, third)
+        if spent is not None:
+            third.gradients = spent
+        second = step(one, other, third)
+        _unchanged((one, other), kept, f"{name} changed its arguments")
+        _unchanged(first, second, f"{name} called twice gives two results")
         return second
 
-    def merge(self, s: State, up: Message, cohort: Cohort) -> State:
-        kept = _clone(s), _clone(up)
-        first: State = self._phase.merge(s, up, cohort)
-        second: State = self._phase.merge(s, up, cohort)
-        for argument, copy in zip((s, up), kept, strict=True):
-            _unchanged(argument, copy, "merge changed its arguments")
-        _unchanged(first, second, "merge called twice gives two results")
-        return second
+    return watched
 
 
 def _clone(record: Record) -> Record:
     return record.map(lambda v: v.clone())
 
 
-def _unchanged(record: Struct, copy: Struct, sentence: str) -> None:
-    for (name, a), (_, b) in zip(record.items(), copy.items(), strict=True):
-        expect(torch.equal(a, b), f"{sentence}: {name}")
+def _unchanged(records: Any, copies: Any, sentence: str) -> None:
+    """Fail unless a record, or each of several, is the other."""
+    if isinstance(records, Struct):
+        records, copies = [records], [copies]
+    for record, twin in zip(records, copies, strict=True):
+        for (name, a), (_, b) in zip(record.items(), twin.items(), strict=True):
+            expect(torch.equal(a, b), f"{sentence}: {name}")

@@ -311,8 +311,8 @@ class Method(Exchange, Record):
     @classmethod
     def repeats(cls) -> bool:
         """Whether steps, exchanges and blocks of all rounds are equal: none is overridden."""
-        names = ("local_steps", "phases", "blocks")
-        return all(getattr(cls, name) is getattr(Method, name) for name in names)
+        declared = Method.local_steps, Method.phases, Method.blocks
+        return (cls.local_steps, cls.phases, cls.blocks) == declared
 
 
 # Frozen at run time; mypy reads inherited fields of frozen dataclasses by what they may be set to,

@@ -268,10 +268,12 @@ class Quadratic(QuadraticForm):
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
-        named = zip(("A", "q"), self.components, strict=False)  # there may be none
-        self._components = tuple(narrowed(name, part, dtype, device) for name, part in named)
         self._H = narrowed("A", self.H, dtype, device)
         self._q = narrowed("q", self.q, dtype, device)
+        self._components: tuple[Tensor, ...] = ()
+        if self.components:
+            A, q = self.components
+            self._components = narrowed("A", A, dtype, device), narrowed("q", q, dtype, device)
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = ComponentSampler(members, *self._components) if self._components else None

@@ -133,16 +133,13 @@ def _numbers(part: ArrayLike, client: int, total: int) -> np.ndarray:
         numbers = np.asarray(None)
     if numbers.dtype.kind == "b" and numbers.shape == (total,):
         return _numbers(np.flatnonzero(numbers), client, total)
-    if hasattr(part, "get_indexer"):  # an Index of pandas
-        raise ValueError(
-            f"the samples of client {client} are labels of rows, which need not be their numbers: "
-            "rows that were shuffled or left out keep their labels; give "
-            "undrift.data.by_group(frame[column]), or list(frame.groupby(column).indices.values())"
-        )
     whole = numbers.ndim == 1 and len(numbers) and numbers.dtype.kind in "iu"
-    if not whole or numbers.min() < 0 or numbers.max() >= total:
+    # An Index of pandas has the labels of rows, which are not their numbers once some are left out.
+    labels = hasattr(part, "get_indexer")
+    if labels or not whole or numbers.min() < 0 or numbers.max() >= total:
         raise ValueError(
             f"client {client} must hold at least one sample, as an array of whole numbers from 0 "
-            f"to {total - 1} or a mask of all {total}; use another partition or fewer clients"
+            f"to {total - 1} or a mask of all {total}; use another partition or fewer clients, and "
+            "undrift.data.by_group(frame[column]) for a frame of pandas"
         )
     return numbers.astype(np.int64, copy=False)
