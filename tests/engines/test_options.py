@@ -43,37 +43,6 @@ def test_clip_then_decay_on_the_task_gradient(engine):
 
 
 @EVERY
-@pytest.mark.parametrize("scope", ["whole", "reference"])
-def test_scopes_that_clip_corrections_too(engine, scope):
-    """FedDyn as in FedACG's code, clip(g - d_i + alpha (y - x)), and in its own: clip(g - d_i -
-    alpha x) + alpha y.
-    """
-    problem = quadratic()
-    alpha, lr, most, decay = 0.5, 0.01, 4.0, 0.1
-    machine = engine(
-        FedDyn(lr=lr, alpha=alpha),
-        problem,
-        steps=3,
-        x0=torch.ones(problem.dim),
-        training={"clip": most, "clip_scope": scope, "weight_decay": decay},
-    )
-    x, d, h = np.ones(problem.dim), np.zeros((problem.clients, problem.dim)), np.zeros(problem.dim)
-    for _ in range(4):
-        machine.run_round()
-        y = np.tile(x, (problem.clients, 1))
-        for _ in range(3):
-            g = gradients(problem, torch.as_tensor(y)).numpy()
-            if scope == "whole":
-                y = y - lr * (clipped(g - d + alpha * (y - x), most) + decay * y)
-            else:
-                y = y - lr * (clipped(g - d - alpha * x, most) + (decay + alpha) * y)
-        d = d - alpha * (y - x)
-        h = h - alpha * (y - x).mean(0)
-        x = y.mean(0) - h / alpha
-    assert np.allclose(machine.x, x, atol=1e-12)
-
-
-@EVERY
 @pytest.mark.parametrize(
     "method", [FedLin(lr=0.01), Scaffold(lr=0.01, option="I")], ids=lambda m: type(m).__name__
 )

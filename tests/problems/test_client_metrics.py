@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import undrift as ud
+from tests.problems.own_data import OneByOne
 from undrift import Neural
 from undrift.core.params import BadParameters
 from undrift.engines import Ledger
@@ -175,25 +176,14 @@ def test_a_client_without_test_samples_is_not_measured():
     assert broken.isinf().tolist() == [size > 0 for size in sizes]
 
 
-class Shelf(torch.utils.data.Dataset):
-    def __init__(self, x, y):
-        self.x, self.y = x, y
-
-    def __len__(self):
-        return len(self.x)
-
-    def __getitem__(self, k):
-        return self.x[k], self.y[k]
-
-
 @pytest.mark.parametrize("nothing", ["none", "pair", "dataset", "subset"])
 def test_a_site_may_have_no_test_samples(nothing):
     X, y = classes(np.random.default_rng(5), sum(SIZES))
-    shelf = Shelf(torch.tensor(X), torch.tensor(y))
+    shelf = OneByOne(X, y)
     missing = {
         "none": None,
         "pair": (X[:0], y[:0]),
-        "dataset": Shelf(X[:0], y[:0]),
+        "dataset": OneByOne(X[:0], y[:0]),
         "subset": torch.utils.data.Subset(shelf, []),
     }[nothing]
     held = [(X[k : k + 3], y[k : k + 3]) for k in range(3)]

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from tests.engines.test_dropout import Attentive, Recurrent
 from tests.objectives.world import CPU, DIGITS, PARTS, network, points
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg
@@ -147,25 +148,6 @@ def test_masks_are_the_samples_they_mark():
 
 
 # -- networks that torch would stack one by one
-
-
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = nn.LSTM(8, 5, batch_first=True), nn.Linear(5, 10)
-
-    def forward(self, x):
-        return self.head(self.body(x.squeeze(1))[0][:, -1])
-
-
-class Attentive(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 10)
-
-    def forward(self, x):
-        rows = x.squeeze(1)
-        return self.head(self.body(rows, rows, rows, need_weights=False)[0].mean(1))
 
 
 class Choosing(nn.Linear):

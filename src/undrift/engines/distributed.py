@@ -29,7 +29,7 @@ from undrift.core.params import BadParameters
 from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine, Tensors
-from undrift.engines.judge import lengths
+from undrift.engines.judge import client_rows, lengths, misfit
 from undrift.engines.local import Common
 from undrift.engines.memory import Needs, plan
 from undrift.engines.messages.format import KINDS, TYPES, content
@@ -90,7 +90,10 @@ class Shard(Site):
         work, error = Work(), None
         try:
             work = super().work(share, got, mine)
-            self._refuse_misfits(work)
+            # What has another size or type cannot travel.
+            for row in (row for rows in client_rows(work) for row in rows):
+                if text := misfit(row, self.problem.dim, self.common.x0.dtype):
+                    raise ValueError(text)
         except Exception as raised:
             work, error = Work(), raised
         self._heed(share.order, work, error)
@@ -192,15 +195,6 @@ class Shard(Site):
         self._names = [*self.method.Client.vectors]
         self._names += [PREVIOUS] if made and self.problem.remembers else []
         self._passed = [name for name, there in zip(declared, passed, strict=False) if there]
-
-    def _refuse_misfits(self, work: Work) -> None:
-        """What has another size or type cannot travel."""
-        dim, like = self.problem.dim, self.common.x0.dtype
-        for some, who in ((work.states.items(), work.members), (work.vectors(), work.senders)):
-            for name, v in some:
-                if (tuple(v.shape), v.dtype) != ((len(who), dim), like):
-                    found, wanted = f"{v.dtype} {list(v.shape)}", f"{like} {[len(who), dim]}"
-                    raise ValueError(f"{name} is {found}, not {wanted}")
 
     def together(self, rows: Tensor | None, where: np.ndarray) -> Tensor:
         """The rows of all ranks, in the order of the clients, who are on the ranks ``where``."""

@@ -64,6 +64,8 @@ class Engine:
 
     Options: ClassVar[type] = NoOptions
     """The options that only this engine takes."""
+    remote: ClassVar[bool] = False
+    """Whether clients work, and keep their states, on other machines."""
     leads: bool = True
     """Whether this process writes, and decides by the clock and by signals."""
 
@@ -143,6 +145,10 @@ class Engine:
         cls, method: Method, problem: Problem | Facts, cohort: Sampling, options: object
     ) -> Needs:
         """The memory of a run with these ``Options`` of the engine, and where states are kept."""
+        if cls.remote:
+            model = problem.dim * problem.dtype.itemsize
+            vectors = len(method.Server.vectors) + cohort.size * len(method.Up.vectors)
+            return Needs(0, model, 0, vectors * model, "device")
         return plan(method, problem, cohort, getattr(options, "store", "device"))
 
     @cached_property

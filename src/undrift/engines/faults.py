@@ -18,8 +18,6 @@ from undrift.engines.work import Part, Work
 Tensors = dict[str, Tensor]
 DROPPED, LOST = "it dropped out before the work", "its upload was lost"
 LATE = "its upload came late"
-AWAY = (DROPPED, LOST, LATE)
-"""Reasons why a client did not count though nothing was wrong with its work."""
 
 
 class FaultyClients(Part):

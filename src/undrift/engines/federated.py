@@ -15,13 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import Cohort, Sampling
+from undrift.core.cohort import Cohort
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
 from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums, Unsupported
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine
-from undrift.engines.memory import Needs
 from undrift.engines.messages.frames import Address, BadFrame, decode, pack
 from undrift.engines.messages.packet import Packet, Tag
 from undrift.engines.options import FederatedOptions
@@ -182,7 +181,7 @@ class CountedWork(Part):
 class Federated(Engine):
     """Clients on machines of their own; the server knows what they upload, and nothing else."""
 
-    Options = FederatedOptions
+    Options, remote = FederatedOptions, True
     problem: Remote
 
     def __init__(self, method: Method, problem: Problem, *, seed: int = 0, **arguments: Any):
@@ -194,14 +193,6 @@ class Federated(Engine):
         self.parts.append(self.counted)
         self._now = Tag(0, 0, 0)
         problem.federation.begin(self, seed)
-
-    @classmethod
-    def needs(
-        cls, method: Method, problem: Problem | Facts, cohort: Sampling, options: object
-    ) -> Needs:
-        model = problem.dim * problem.dtype.itemsize
-        vectors = len(method.Server.vectors) + cohort.size * len(method.Up.vectors)
-        return Needs(0, model, 0, vectors * model, "device")
 
     def collect(self, order: Order, down: Message) -> Work:
         self._now = Tag(order.round, order.place, self.counted.attempt)

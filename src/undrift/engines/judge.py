@@ -45,6 +45,20 @@ class ClientRows(NamedTuple):
     v: Tensor
 
 
+def client_rows(work: Work) -> tuple[list[ClientRows], list[ClientRows]]:
+    """The uploads and the new states."""
+    uploads = [ClientRows(name, work.senders, v) for name, v in work.vectors()]
+    return uploads, [ClientRows(name, work.members, v) for name, v in work.states.items()]
+
+
+def misfit(row: ClientRows, dim: int, dtype: torch.dtype) -> str:
+    """What is wrong with size or type of the rows; empty if nothing is."""
+    v, shape = row.v, (len(row.clients), dim)
+    if v.shape == shape and v.dtype == dtype:
+        return ""
+    return f"{row.name} is {v.dtype} {list(v.shape)}, not {dtype} {list(shape)}"
+
+
 class Sound:
     """Uploads and new states have the declared size and type and are finite; no upload is longer
     than ``norm`` times what is usual in its phase.
@@ -62,12 +76,11 @@ class Sound:
         """The usual length of each upload, by phase and name."""
 
     def __call__(self, order: Order, down: Message, work: Work) -> dict[int, str]:
-        uploads = [ClientRows(name, work.senders, v) for name, v in work.vectors()]
-        states = [ClientRows(name, work.members, v) for name, v in work.states.items()]
+        uploads, states = client_rows(work)
         rows = [*uploads, *states]
         if not rows:
             return {}
-        if all([self._fits(row) for row in rows]):
+        if not any([misfit(row, self.dim, self.dtype) for row in rows]):
             norms = lengths([row.v for row in rows])
             if math.isfinite(sum(norms)) and self.even(order, norms, len(work.senders)):
                 return {}
@@ -114,10 +127,8 @@ class Sound:
     ) -> Iterator[tuple[int, str]]:
         for row in (*states, *uploads):
             clients = row.clients.tolist()
-            if not self._fits(row):
-                found = f"{row.v.dtype} {list(row.v.shape)}"
-                wanted = f"{self.dtype} {[len(clients), self.dim]}"
-                yield from ((client, f"{row.name} is {found}, not {wanted}") for client in clients)
+            if text := misfit(row, self.dim, self.dtype):
+                yield from ((client, text) for client in clients)
                 continue
             for place in (~row.v.isfinite().all(-1)).nonzero().squeeze(-1).tolist():
                 yield clients[place], f"{row.name} has entries that are not finite"
@@ -125,7 +136,7 @@ class Sound:
         sent_down = max((float(v.norm()) for _, v in down.items()), default=0.0)
         rounding = torch.finfo(self.dtype).eps * sent_down
         for row in uploads if self.bounds(order) else ():
-            if not self._fits(row):
+            if misfit(row, self.dim, self.dtype):
                 continue
             lengths = row.v.double().norm(dim=-1).tolist()
             scale = self.scale(order, row.name, lengths)
@@ -135,9 +146,6 @@ class Sound:
                 if not length <= self.norm * scale:
                     times = f"{length / scale:.3g} times the median of the cohort"
                     yield client, f"{row.name} is {length:.3g} long, {times}"
-
-    def _fits(self, row: ClientRows) -> bool:
-        return tuple(row.v.shape) == (len(row.clients), self.dim) and row.v.dtype == self.dtype
 
 
 def lengths(rows: Sequence[Tensor]) -> list[float]:

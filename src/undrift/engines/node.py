@@ -18,12 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import Sampling
 from undrift.core.method import Method
-from undrift.core.problem import Facts, Oracle, Problem
+from undrift.core.problem import Oracle, Problem
 from undrift.engines.engine import Engine
 from undrift.engines.judge import Sound
-from undrift.engines.memory import Needs
 from undrift.engines.messages.format import BadFormat, read, write
 from undrift.engines.messages.frames import Address, decode, encode
 from undrift.engines.messages.packet import Packet, Tag
@@ -126,11 +124,7 @@ class Away(Engine):
     the run.
     """
 
-    @classmethod
-    def needs(
-        cls, method: Method, problem: Problem | Facts, cohort: Sampling, options: object
-    ) -> Needs:
-        return Needs(0, problem.dim * problem.dtype.itemsize, 0, 0, "device")
+    remote = True
 
 
 class Node(Site):
