@@ -108,7 +108,7 @@ def test_draws_that_are_not_varied_are_those_of_seed_0():
         (["vary=[]"], "one or more"),
         (['vary=["draws", "draws"]'], "different"),
         (['vary=["weights"]'], "'split'"),
-        (['vary=["start"]'], "starts at zero"),
+        (['vary=["start"]'], "draws and split"),
     ],
 )
 def test_what_cannot_be_varied_is_refused(change, reason):
@@ -118,7 +118,7 @@ def test_what_cannot_be_varied_is_refused(change, reason):
 
 
 def test_one_client_has_no_split_to_vary():
-    with pytest.raises(BadSpec, match="single client"):
+    with pytest.raises(BadSpec, match="seeds decide draws and start"):
         parse(NET, flags=['vary=["split"]', "problem.clients=1"])
 
 

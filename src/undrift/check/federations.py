@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TypedDict, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -57,15 +56,7 @@ def example(cls: type[Method], constants: Constants, steps: int = STEPS, **given
     return dataclasses.replace(method, **prescribe(method, constants, steps=steps))
 
 
-class Setting(TypedDict):
-    """Arguments of an engine."""
-
-    steps: int | Sequence[int]
-    cohort: int | None
-    batch: int | None
-
-
-def uneven(method: Method, clients: int, batch: int | None = None) -> Setting:
+def uneven(method: Method, clients: int, batch: int | None = None) -> dict[str, object]:
     """Partial cohorts, unequal local steps and mini-batches, as far as the method allows them."""
     return {
         "steps": STEPS if method.equal_steps else [1 + (i % STEPS) for i in range(clients)],
@@ -74,7 +65,9 @@ def uneven(method: Method, clients: int, batch: int | None = None) -> Setting:
     }
 
 
-def on_samples(cls: type[Method], batch: int | None = None) -> tuple[Method, LeastSquares, Setting]:
+def on_samples(
+    cls: type[Method], batch: int | None = None
+) -> tuple[Method, LeastSquares, dict[str, object]]:
     """The method on a problem with samples, as unevenly as it allows."""
     problem = least_squares()
     method = example(cls, problem.constants)

@@ -88,7 +88,7 @@ class Reader:
         given = {key: value for key, value in self.document.items() if key not in others}
         top = self.settings(given, (), given.get("batch"))
         for part in top.get("vary", ()):
-            if problem and part not in (known := ("draws", *problem.chance)):
+            if problem and part not in (known := ("draws", *problem.decided)):
                 self.complain(("vary",), f"of {problem.name} seeds decide {' and '.join(known)}")
         clients = getattr(problem, "clients", None)
         entries = [

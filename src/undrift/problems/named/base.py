@@ -67,6 +67,12 @@ class Named(Record):
         """The same with ``what`` of :attr:`chance` drawn from ``seed``."""
         return dataclasses.replace(self, seed=seed) if "split" in what else self  # type: ignore[type-var]
 
+    @property
+    def decided(self) -> list[str]:
+        """What of :attr:`chance` a seed decides; a single client holds all samples anyway."""
+        alone = self.chance.get("split") == "split" and self.clients == 1
+        return [what for what in self.chance if what != "split" or not alone]
+
 
 def split(
     labels: NDArray[np.generic], clients: int, how: str, beta: float, shards: int, seed: int
