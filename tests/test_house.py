@@ -46,8 +46,8 @@ CEILINGS = {
     "check": 792,
     "report plots": 1024,
     "federate flower": 1650,
-    "cli": 1327,
-    "undrift_papers": 1930,
+    "cli": 1278,
+    "undrift_papers": 2002,
 }
 """Statements of rooms; what is in no room is counted with none."""
 SAYING_WHY = tuple(

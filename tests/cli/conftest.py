@@ -1,5 +1,7 @@
 import pytest
 
+from undrift.cli import main
+
 SPEC = """\
 name = "mine"
 rounds = 12
@@ -24,3 +26,13 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spec.toml").write_text(SPEC)
     return tmp_path
+
+
+def told(capsys, *words):
+    """The exit code of a command, what it printed and what it said."""
+    capsys.readouterr()
+    try:
+        code = main(list(words))
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()

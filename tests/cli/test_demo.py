@@ -57,14 +57,6 @@ def test_the_specs_are_left_for_the_reader(shown):
         assert Folder(place / spec.name).state(spec) == "same"
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SystemExit) as ended:
-        main(["demo", "--out", str(tmp_path / "file")])
-    assert ended.value.code == 2
-    assert str(tmp_path / "file") in capsys.readouterr().err
-
-
 def test_the_readme_shows_what_is_printed(shown):
     """But for the seconds, which are a machine's."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

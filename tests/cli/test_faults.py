@@ -6,10 +6,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+from tests.cli.stopping import rows
 
 from undrift.cli import main
 from undrift.records.folder import Folder
@@ -37,10 +37,6 @@ def limited(place, most, *words):
     )
 
 
-def bare(folder):
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in folder.rows()]
-
-
 def test_a_full_disk_ends_the_run_and_keeps_the_rows(place, capsys):
     done = limited(place, 5000, "run", "spec.toml", "-s", "rounds=200")
     assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
@@ -55,35 +51,7 @@ def test_a_full_disk_ends_the_run_and_keeps_the_rows(place, capsys):
     assert not list(folder.path.rglob(".*"))
     assert main(["resume", "mine"]) == 0
     assert main(["run", "spec.toml", "-s", "rounds=200", "--out", "whole"]) == 0
-    assert bare(folder) == bare(Folder(place / "whole/mine"))
-
-
-@pytest.mark.whole
-def test_no_room_for_a_checkpoint(place):
-    words = ["-s", "problem.dim=300", "-s", "every=12", "--checkpoint", "0"]
-    done = limited(place, 12_000, "run", "spec.toml", *words)
-    assert done.returncode == 1 and "File too large" in done.stderr and "checkpoints" in done.stderr
-    assert "Traceback" not in done.stderr
-    left = {str(f.relative_to(place / "runs/mine")) for f in (place / "runs/mine").rglob("*")}
-    model = {"models", "models/FedAvg-0-last.safetensors"}
-    ended = {
-        "checkpoints",
-        "checkpoints/outcomes.jsonl",
-        "checkpoints/0-0-12.safetensors",
-        "log.txt",
-        *model,
-    }  # of FedAvg, whose checkpoints are small
-    assert left == {"spec.toml", "environment.json", "metrics.jsonl", *ended}
-
-
-@pytest.mark.whole
-def test_no_room_at_all_leaves_nothing_that_is_in_the_way(place, capsys):
-    began = time.monotonic()
-    done = limited(place, 10, "run", "spec.toml")
-    assert done.returncode == 1 and "environment.json: File too large" in done.stderr
-    assert time.monotonic() - began < 60
-    assert not list((place / "runs/mine").iterdir())
-    assert main(["run", "spec.toml"]) == 0
+    assert rows(folder.path) == rows(place / "whole/mine")
 
 
 UNPRIVILEGED = """
@@ -112,10 +80,3 @@ def test_a_folder_that_is_read_only(place, open_place):
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "closed/mine: Permission denied" in done.stderr.splitlines()[-1]
     assert not list((open_place / "closed").iterdir())
-
-
-def test_a_figure_is_written_whole_or_not_at_all(place, capsys):
-    main(["run", "spec.toml"])
-    done = limited(place, 5000, "compare", "mine", "--plot", "curves.png")
-    assert done.returncode == 1 and "curves.png: File too large" in done.stderr
-    assert {f.name for f in place.iterdir()} == {"spec.toml", "runs"}

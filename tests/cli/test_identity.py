@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.cli import conftest
 from tests.cli.stopping import after, rows
 
 from undrift.cli import main
@@ -56,12 +57,8 @@ def stopped(place, monkeypatch):
 
 
 def told(capsys, *words):
-    capsys.readouterr()
-    try:
-        code = main(words)
-    except SystemExit as end:
-        code = end.code
-    return code, capsys.readouterr().err
+    code, _, err = conftest.told(capsys, *words)
+    return code, err
 
 
 def content(path):

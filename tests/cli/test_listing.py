@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import json
 
-import pytest
+from tests.cli import conftest
 
 from undrift.cli import VERBS, added, main
 from undrift.core.aggregation import registry as reductions
@@ -24,19 +24,15 @@ from undrift.spec.schema import Settings
 
 
 def told(capsys, *words):
-    assert main(words) == 0
-    done = capsys.readouterr()
-    assert done.err == ""
-    return done.out
+    code, out, err = conftest.told(capsys, *words)
+    assert (code, err) == (0, "")
+    return out
 
 
 def refused(capsys, *words):
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    assert end.value.code == 2
-    done = capsys.readouterr()
-    assert done.out == ""
-    return done.err
+    code, out, err = conftest.told(capsys, *words)
+    assert (code, out) == (2, "")
+    return err
 
 
 def test_methods_as_json_carry_every_declaration(capsys):
@@ -163,6 +159,7 @@ def test_the_page_of_a_method(capsys):
     assert "1 vector up, 1 down, per client and round (1 exchange)" in page
     assert "every client takes part in every round" in page
     assert "Provisional: " + FedTrack.provisional in told(capsys, "show", "FedTrack")
+    assert all(name in told(capsys, "show", name) for name in registry)
 
 
 def test_objectives_with_their_parameters(capsys):
@@ -179,24 +176,12 @@ def test_objectives_with_their_parameters(capsys):
     assert "number > 0; default 0.5" in told(capsys, "list", "objectives")
 
 
-def test_images_are_among_the_problems(capsys):
-    rows = {row["name"]: row for row in json.loads(told(capsys, "list", "problems", "--json"))}
-    assert {"data", "model", "clients", "partition"} <= {
-        p["name"] for p in rows["images"]["parameters"]
-    }
-
-
 def test_the_page_as_json(capsys):
     page = json.loads(told(capsys, "show", "Scaffold", "--json"))
     assert page["source"] == inspect.getsource(Scaffold)
     theory = {p["name"]: p["theory"] for p in page["parameters"]}
     assert theory == {"lr": True, "server_lr": False, "option": False}
     assert next(p for p in page["parameters"] if p["name"] == "option")["takes"] == "'I' or 'II'"
-
-
-def test_every_method_has_a_page(capsys):
-    for name in registry:
-        assert name in told(capsys, "show", name)
 
 
 def test_what_does_not_exist_is_refused_with_the_nearest(capsys):

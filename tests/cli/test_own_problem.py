@@ -7,10 +7,10 @@ import sys
 
 import pytest
 import torch
+from tests.cli.conftest import told
 from tests.cli.stopping import after, rows
 
 import undrift as ud
-from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.objectives.base import registry as losses
 from undrift.problems.named import registry as problems
@@ -127,14 +127,6 @@ def here(tmp_path, monkeypatch):
     known = dict(losses), dict(problems)
     yield
     assert (losses, problems) == known
-
-
-def told(capsys, *words):
-    try:
-        code = main(words)
-    except SystemExit as end:
-        code = end.code
-    return code, *capsys.readouterr()
 
 
 def spec(text):

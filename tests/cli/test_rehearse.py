@@ -4,19 +4,15 @@ import json
 import time
 
 import pytest
+from tests.cli import conftest
 
-from undrift.cli import main
 from undrift.engines import Engine
 from undrift.runs import rehearsal
 from undrift.runs.trial import measure
 
 
 def told(capsys, *words):
-    try:
-        code = main(["run", "spec.toml", "--check", *words])
-    except SystemExit as end:
-        code = end.code
-    return code, *capsys.readouterr()
+    return conftest.told(capsys, "run", "spec.toml", "--check", *words)
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """``report`` from folders to a file."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from tests.cli.test_start import PROBE
+from tests.cli.conftest import told
 from tests.report.recorded import record
 
 import undrift as ud
@@ -42,10 +40,8 @@ def runs(place):
 
 
 def refused(capsys, *words):
-    with pytest.raises(SystemExit) as end:
-        main(["report", *words])
-    out, err = capsys.readouterr()
-    assert end.value.code == 2 and out == ""
+    code, out, err = told(capsys, "report", *words)
+    assert (code, out) == (2, "")
     return err
 
 
@@ -76,13 +72,6 @@ def test_runs_of_one_name_are_told_apart(runs, capsys):
     assert "runs/one: FedAvg" in text and "other/one: FedAvg" in text
 
 
-def test_the_target_of_the_spec_or_another(runs, capsys):
-    main(["report", "one", "-o", "a.html"])
-    main(["report", "one", "--target", "0.5", "-o", "b.html"])
-    assert "until gap &lt;= 1.5e-05" in (runs / "a.html").read_text()
-    assert "until gap &lt;= 0.5" in (runs / "b.html").read_text()
-
-
 def test_everything_wrong_is_listed(runs, capsys):
     err = refused(capsys, "onn", "runs/nothing")
     assert "did you mean one?" in err and "'runs/nothing'" in err
@@ -93,12 +82,6 @@ def test_everything_wrong_is_listed(runs, capsys):
     assert "nothing was recorded" in refused(capsys, "one")
     record(runs / "runs" / "judged", gap=None)
     assert "at most 1" in refused(capsys, "judged", "--target", "80")
-
-
-def test_a_place_that_cannot_be_written_is_told(runs, capsys):
-    (runs / "file").write_text("")
-    assert main(["report", "one", "-o", "file/x.html"]) == 1
-    assert "file" in capsys.readouterr().err
 
 
 def test_an_unfinished_run_can_be_looked_at(runs, capsys):
@@ -153,11 +136,3 @@ def test_the_spec_of_a_report_runs_again_to_the_same_rows(place, capsys):
     assert [row | {"seconds": 0} for row in again] == [
         row | {"seconds": 0} for row in folder.rows()
     ]
-
-
-def test_a_refusal_loads_nothing_heavy(runs):
-    heavy = PROBE.replace('"sklearn"', '"sklearn", "plotly", "jinja2"')
-    done = subprocess.run(
-        [sys.executable, "-c", heavy, "report", "onn"], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 2 and done.stderr.splitlines()[-1] == "loaded: []"

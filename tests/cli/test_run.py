@@ -5,10 +5,9 @@ import re
 import tomllib
 
 import pytest
-import torch
+from tests.cli.conftest import told
 
 import undrift as ud
-from undrift.cli import main
 from undrift.core.problem import Unsupported
 from undrift.records.folder import Folder
 from undrift.runs import experiment
@@ -16,11 +15,7 @@ from undrift.runs.prepare import Task
 
 
 def outcome(capsys, *words):
-    try:
-        code = main(["run", *words])
-    except SystemExit as end:
-        code = end.code
-    return code, *capsys.readouterr()
+    return told(capsys, "run", *words)
 
 
 def test_a_run_leaves_a_folder_and_a_table(place, drawn, capsys):
@@ -120,22 +115,6 @@ def test_theory_that_the_problem_does_not_support_is_told_before_running(place, 
     assert re.search(r"^spec.toml:11: Scaffnew: theory for p needs mu > 0", err, re.MULTILINE)
 
 
-def test_a_device_that_is_not_there_is_told_before_running(place, capsys):
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    code, out, err = outcome(capsys, "spec.toml", "-s", "device=cuda")
-    assert code == 2 and out == "" and not (place / "runs").exists()
-    assert "-s device=cuda: device = 'cuda' is not on this machine" in err
-
-
-def test_an_unknown_data_set_is_reported_at_its_key(place, capsys):
-    text = (place / "spec.toml").read_text()
-    changed = text.replace('"quadratic"', '"logistic"').replace("dim = 5", 'data = "brest-cancer"')
-    (place / "spec.toml").write_text(changed)
-    code, _, err = outcome(capsys, "spec.toml")
-    assert code == 2 and "spec.toml:7: " in err and "did you mean breast-cancer?" in err
-
-
 def test_a_method_that_diverges_does_not_stop_the_others(place, capsys):
     text = (place / "spec.toml").read_text().replace('"FedAvg"\nlr = 0.02', '"FedAvg"\nlr = 5.0')
     (place / "spec.toml").write_text(text)
@@ -196,12 +175,3 @@ def test_a_root_that_cannot_be_written_is_told_before_anything_is_built(
 def test_trying_a_root_leaves_nothing(place, capsys):
     code, _, err = outcome(capsys, "spec.toml", "-s", "problem.mu=99.0", "--out", "deep/er")
     assert code == 2 and "mu" in err and not (place / "deep").exists()
-
-
-def test_cohorts_and_the_wire(place, drawn, capsys):
-    flags = ["cohort=2", "engine=wire", "rounds=4", "dtype=float32"]
-    code, *_ = outcome(
-        capsys, "spec.toml", *[word for flag in flags for word in ("-s", flag)], "--out", "deep/er"
-    )
-    assert code == 0 and (place / "deep/er/mine/gap.png").exists()
-    assert Folder(place / "deep/er/mine").rows()[-1]["gradients"] == 4 * 2 * 3

@@ -12,7 +12,7 @@ try:
     code = main(sys.argv[1:])
 except SystemExit as end:
     code = end.code
-names = ("torch", "numpy", "rich", "matplotlib", "sklearn")
+names = ("torch", "numpy", "rich", "matplotlib", "sklearn", "plotly", "jinja2")
 heavy = [name for name in names if name in sys.modules]
 print("loaded:", heavy, file=sys.stderr)
 sys.exit(code)
@@ -92,6 +92,7 @@ def places(tmp_path_factory):
         ("run good.toml -s method.lr=-1", 2),
         ("run good.toml", 0),
         ("compare x", 0),
+        ("report nothing", 2),
     ],
 )
 def test_nothing_heavy_is_loaded(command, code, places):

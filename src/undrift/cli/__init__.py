@@ -18,11 +18,11 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
-from types import ModuleType
 
+from undrift import __version__
 from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.parser import Parser
-from undrift.cli.stop import Interrupt, code, tell
+from undrift.cli.stop import Stop, code, tell
 
 DEBUG = "UNDRIFT_DEBUG"
 """The environment variable that shows tracebacks."""
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of ``undrift``; returns the exit code."""
     words = [*(sys.argv[1:] if argv is None else argv)]
     warnings.formatwarning = lambda message, *about: f"warning: {message}\n"
-    with Interrupt():
+    with Stop(None):
         try:
             return answer(words)
         except KeyboardInterrupt as stop:
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def answer(words: list[str]) -> int:
-    """Parse a command line and run its verb."""
+    """Parse a command line and run its verb; only that one gets its options."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or file may lack some characters
             stream.reconfigure(errors="backslashreplace")
@@ -75,10 +75,20 @@ def answer(words: list[str]) -> int:
         from undrift.core.params import unknown
 
         refuse([unknown("command", name, [*VERBS, *others])])
-    verb = load(name, others) if name else None
-    parser = commands(name, verb, others)
+    text = "Federated optimisation without client drift. Start with: undrift demo"
+    parser = Parser("undrift", text)
+    parser.add_argument("--version", action="version", version=f"undrift {__version__}")
+    verbs = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    for known, help in VERBS.items():
+        verbs.add_parser(known, help=help)
+    for known, (_, help) in others.items():
+        verbs.add_parser(known, help=help)
+    if name:
+        package, _ = others.get(name, (__name__, ""))
+        verb = import_module(f"{package}.{'listing' if name == 'list' else name}")
+        verb.add(verbs.choices[name])
     args = parser.parse_args(words, argparse.Namespace(words=words))
-    if verb is None:
+    if not name:
         parser.print_help()
         return 2
     if getattr(args, "deterministic", False):
@@ -92,26 +102,6 @@ def added() -> dict[str, tuple[str, str]]:
     """The verbs of other packages: their package and one sentence."""
     packages = [import_module(entry.value) for entry in entry_points(group="undrift.verbs")]
     return {verb: (at.__name__, text) for at in packages for verb, text in at.VERBS.items()}
-
-
-def load(name: str, others: dict[str, tuple[str, str]]) -> ModuleType:
-    package, _ = others.get(name, (__name__, ""))
-    return import_module(f"{package}.{'listing' if name == 'list' else name}")
-
-
-def commands(name: str, verb: ModuleType | None, others: dict[str, tuple[str, str]]) -> Parser:
-    """The parser of every verb; only the one that is used has its options."""
-    from undrift import __version__
-
-    text = "Federated optimisation without client drift. Start with: undrift demo"
-    parser = Parser("undrift", text)
-    parser.add_argument("--version", action="version", version=f"undrift {__version__}")
-    verbs = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for known, help in (VERBS | {verb: text for verb, (_, text) in others.items()}).items():
-        found = verbs.add_parser(known, help=help)
-        if verb is not None and known == name:
-            verb.add(found)
-    return parser
 
 
 def told(error: Exception) -> bool:

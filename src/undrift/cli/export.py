@@ -25,8 +25,8 @@ def add(parser: Parser) -> None:
     parser.add_argument("method", metavar="METHOD", help="its label in the spec")
     parser.file("-o", "--out", required=True, help="where to: a .safetensors file")
     parser.add_argument("--seed", type=int, metavar="S", help="needed where there are several")
-    parser.flag("--best", help="the best model that was measured, not the last")
-    parser.flag("--overwrite", help="replace FILE if it exists")
+    text = "the best model that was measured, not the last"
+    parser.add_argument("--best", action="store_true", help=text)
     parser.json()
 
 
@@ -38,8 +38,6 @@ def main(args: Namespace) -> None:
     read(source)
     if out.suffix != ".safetensors":
         refuse([f"-o {out}: give the name of a file that ends in .safetensors"])
-    if out.exists() and not args.overwrite:
-        refuse([f"-o {out}: exists already; --overwrite replaces it"])
     with opened(source) as model, writing(out) as file:
         shutil.copyfileobj(model, file)
     if outcome.status == "diverged":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from undrift.cli.output import OK, refuse, say, say_when
 from undrift.cli.parser import Parser, natural
-from undrift.cli.run import add_changes, add_options, executes, finished, other, perform
+from undrift.cli.run import add_options, executes, finished, other, perform
 from undrift.core.params import hints
 from undrift.flower.compat import misfit
 from undrift.records.folder import Folder, made
@@ -44,7 +44,6 @@ def add(parser: Parser) -> None:
     )
     parser.file("--keys", metavar="FOLDER", help="what undrift federate keys has made")
     parser.file("--data", metavar="FOLDER", help="the folder of data sets, with --local")
-    add_changes(parser)
     parser.add_argument("--nodes", type=natural, default=3, metavar="N", help="keys: so many nodes")
     parser.add_argument(
         "--host",
@@ -54,7 +53,7 @@ def add(parser: Parser) -> None:
         metavar="NAME",
         help="keys: a name or address of the SuperLink's machine; may be repeated",
     )
-    add_options(parser)
+    add_options(parser, new=True)
 
 
 def main(args: Namespace) -> int:
@@ -98,7 +97,6 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
 
     if spec.target is not None:
         say(GAP)
-    new = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
     made(folder.path)
     folder.lock()
     try:
@@ -120,9 +118,6 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
             return perform(spec, folder, args.overwrite, args, federation.build, federation.hear)
     finally:
         folder.close()
-        with suppress(OSError):  # unless there is something in it
-            for path in new:
-                path.rmdir()
 
 
 def where(args: Namespace) -> SuperLinkAddress:

@@ -59,10 +59,11 @@ def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
         refuse([ALONE])
     clients = getattr(spec.problem, "clients", sys.maxsize)
     faults = [fault for fault in spec.faults or () if fault.kind != "label-noise"]
-    if wrong := options.refuse(workers(spec) or 1, clients, spec.aggregation, faults):
+    several = options.workers if number is None else 1
+    if wrong := options.refuse(several or 1, clients, spec.aggregation, faults):
         refuse(spec.origin.complaints((), wrong))
     if number is None:
-        yield None
+        yield launch(spec, args) if args.check else None
         return
     from undrift.engines.ranks import leave
 
@@ -72,13 +73,6 @@ def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
     finally:
         output.muted = False
         leave()
-
-
-def workers(spec: Spec) -> int:
-    """Processes to start for a spec: 0 where this one is to do it."""
-    options = spec.engine
-    asked = options.workers if isinstance(options, DistributedOptions) else None
-    return asked or 0 if rank() is None else 0
 
 
 def meet(device: str, patience: float) -> None:
@@ -129,8 +123,10 @@ def follow(spec: Spec, args: Namespace) -> int:
         return FAILED
 
 
-def launch(args: Namespace, count: int, lost: Callable[[], object]) -> int:
-    """Run the same command in so many processes; ``lost`` is called if the one that leads dies."""
+def launch(spec: Spec, args: Namespace, lost: Callable[[], object] = int) -> int:
+    """Run the same command in several processes; ``lost`` is called if the one that leads dies."""
+    assert isinstance(spec.engine, DistributedOptions)
+    count = spec.engine.workers or 1
     with tempfile.TemporaryDirectory(prefix="undrift-") as place, Stop("") as stop:
         common = os.environ | {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
         common[RENDEZVOUS] = str(Path(place) / "meet")

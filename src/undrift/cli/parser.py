@@ -54,11 +54,8 @@ class Parser(argparse.ArgumentParser):
         text = f"{help} (default: {default})"
         self.add_argument(*flags, type=Path, default=Path(default), metavar="FOLDER", help=text)
 
-    def flag(self, *flags: str, help: str) -> None:
-        self.add_argument(*flags, action="store_true", help=help)
-
     def json(self) -> None:
-        self.flag("--json", help="print JSON instead of a table")
+        self.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def seconds(text: str) -> float:

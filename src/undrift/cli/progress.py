@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from undrift.cli.output import say
 from undrift.core.stopping import on_some
-from undrift.records.rows import Outcome, in_words
+from undrift.records.rows import in_words
 from undrift.report.numbers import percent, small, whole
 from undrift.report.table import clean
 from undrift.runs.events import Began, Ended, Event, Measured
@@ -19,98 +19,87 @@ Row = Mapping[str, float]
 Key = tuple[str, int]
 
 
-def progress(labels: Collection[str] = (), seeds: Collection[int] = (), note: str = "") -> Lines:
-    """A bar where standard error is a terminal, else lines; ``note`` stands at every accuracy."""
-    kind = Bar if sys.stderr.isatty() else Lines
-    return kind(max(map(len, labels), default=0), len(seeds) > 1, note)
+class Progress:
+    """About ten lines for each method, or a bar on a terminal; and one line for its end.
 
-
-class Lines:
-    """About ten lines for each method, and one for its end.
-
-    Labels are padded to ``width``, and have their seeds if there are ``several``.
+    Where there are several seeds, lines say which; ``note`` stands at every accuracy. Colours
+    unless NO_COLOR is set.
     """
 
-    def __init__(self, width: int = 0, several: bool = False, note: str = "") -> None:
-        self.width, self.several, self.note = width, several, note
-        self.rounds: dict[Key, int] = {}
-        self.next: dict[Key, int] = {}
-        """The round of the next line."""
+    def __init__(
+        self, labels: Collection[str] = (), seeds: Collection[int] = (), note: str = ""
+    ) -> None:
+        self.width, self.several, self.note = max([0, *map(len, labels)]), len(seeds) > 1, note
         self.last: dict[Key, Row] = {}
+        self.next: dict[Key, float] = {}
+        """The round of the next line."""
+        self.step: dict[Key, float] = {}
+        self.bars = Bars() if sys.stderr.isatty() else None
 
     def show(self, event: Event) -> None:
         if isinstance(event, Began):
-            self.rounds[event.label, event.seed] = event.rounds
-        elif isinstance(event, Measured):
             key = event.label, event.seed
-            self.last[key] = event.row
-            self.measured(key, event.row)
+            self.next[key] = self.step[key] = max(event.rounds // LINES, 1)
+            if self.bars:
+                self.bars.begin(key, self.title(key), event.rounds)
+        elif isinstance(event, Measured):
+            key, row = (event.label, event.seed), event.row
+            self.last[key] = row
+            if self.bars:
+                self.bars.move(key, int(row["round"]), status(row, self.note))
+            elif row["round"] >= self.next[key]:
+                self.next[key] = row["round"] + self.step[key]
+                say(f"{self.title(key)}  {status(row, self.note)}")
         elif isinstance(event, Ended) and event.outcome.same_as is None:
-            key = event.outcome.key
-            self.ended(key, ending(event.outcome, self.last.pop(key, None), self.note))
-
-    def measured(self, key: Key, row: Row) -> None:
-        step = max(self.rounds[key] // LINES, 1)
-        if row["round"] >= self.next.get(key, step):
-            self.next[key] = int(row["round"]) + step
-            self.say(key, status(row, self.note))
-
-    def ended(self, key: Key, text: str) -> None:
-        self.say(key, text)
+            outcome, key = event.outcome, event.outcome.key
+            words, last = in_words(outcome.status), self.last.pop(key, None)
+            text = outcome.note or words
+            if last:
+                text = f"{words}: {status(last, self.note)}  {last['seconds']:.1f} s"
+            if self.bars:
+                self.bars.end(key)
+            say(f"{self.title(key)}  {text}")
 
     def title(self, key: Key) -> str:
         label, seed = key
         return f"{label:<{self.width}} seed {seed}" if self.several else label.ljust(self.width)
 
-    def say(self, key: Key, text: str) -> None:
-        say(f"{self.title(key)}  {text}")
-
     def close(self) -> None:
-        pass
+        if self.bars:
+            self.bars.progress.stop()
 
 
-class Bar(Lines):
-    """A bar for each method at work; colours unless NO_COLOR is set."""
+class Bars:
+    """A bar for each method at work."""
 
-    def __init__(self, width: int = 0, several: bool = False, note: str = "") -> None:
+    def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-        super().__init__(width, several, note)
-        self.console = Console(stderr=True, highlight=False)
-        self.bar = Progress(
+        self.progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[status]}", markup=False),
             TimeRemainingColumn(compact=True),
-            console=self.console,
+            console=Console(stderr=True, highlight=False),
             transient=True,
         )
-        self.first: dict[Key, tuple[TaskID, float, int]] = {}
-        """The bar, and the time and round of its first row: a resumed run begins later than 0."""
-        self.bar.start()
+        self.tasks: dict[Key, TaskID] = {}
+        self.first: dict[Key, tuple[float, int]] = {}
+        """The time and round of the first row: a resumed run begins later than 0."""
+        self.progress.start()
 
-    def measured(self, key: Key, row: Row) -> None:
-        now = int(row["round"])
-        if key not in self.first:
-            title, total = clean(self.title(key)), self.rounds[key]
-            task = self.bar.add_task(title, total=total, completed=now, status="")
-            self.first[key] = task, time.perf_counter(), now
-        task, began, first = self.first[key]
+    def begin(self, key: Key, title: str, rounds: int) -> None:
+        self.tasks[key] = self.progress.add_task(clean(title), total=rounds, status="")
+
+    def move(self, key: Key, now: int, text: str) -> None:
+        began, first = self.first.setdefault(key, (time.perf_counter(), now))
         pace = 1000 * (time.perf_counter() - began) / max(now - first, 1)
-        text = f"{status(row, self.note)}  {pace:.1f} ms/round"
-        self.bar.update(task, completed=now, status=text)
+        task, text = self.tasks[key], f"{text}  {pace:.1f} ms/round"
+        self.progress.update(task, completed=now, status=text)
 
-    def ended(self, key: Key, text: str) -> None:
-        if key in self.first:
-            self.bar.remove_task(self.first.pop(key)[0])
-        self.say(key, text)
-
-    def say(self, key: Key, text: str) -> None:
-        self.console.print(clean(f"{self.title(key)}  {text}"), markup=False)
-
-    def close(self) -> None:
-        self.bar.stop()
+    def end(self, key: Key) -> None:
+        self.progress.remove_task(self.tasks.pop(key))
 
 
 def status(row: Row, note: str = "") -> str:
@@ -127,10 +116,3 @@ def status(row: Row, note: str = "") -> str:
     drift = "" if row.get("drift") is None else f"  drift {small(row['drift'])}"
     out = f"  left out {whole(row['left_out'])}" if row.get("left_out") else ""
     return f"round {row['round']}  {quality}{drift}  vectors {whole(row['vectors'])}{out}"
-
-
-def ending(outcome: Outcome, row: Row | None, note: str = "") -> str:
-    words = in_words(outcome.status)
-    if not row:
-        return outcome.note or words
-    return f"{words}: {status(row, note)}  {row['seconds']:.1f} s"

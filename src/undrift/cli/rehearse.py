@@ -11,7 +11,6 @@ from undrift.report.table import Table, prose
 from undrift.spec.schema import Spec
 
 if TYPE_CHECKING:
-    from undrift.runs.experiment import Experiment
     from undrift.runs.rehearsal import Estimate
 
 LEGEND = """\
@@ -25,9 +24,7 @@ def rehearse(spec: Spec, as_json: bool) -> int:
 
     rounds = f"{rehearsal.ROUNDS} rounds of {count(len(spec.entries), 'method')}"
     say(f"{spec.name}: {rounds} on {spec.problem_name}, nothing is kept")
-    experiment = make(spec)
-    say(takes(experiment))
-    found = rehearsal.rehearse(experiment)
+    found = rehearsal.rehearse(make(spec))
     if as_json:
         result_json(dataclasses.asdict(found))
     else:
@@ -40,20 +37,6 @@ def rehearse(spec: Spec, as_json: bool) -> int:
             )
         )
     return FAILED if any(method.problem for method in found.methods) else OK
-
-
-def takes(experiment: Experiment) -> str:
-    """The memory of the method with the largest client states, and where those go."""
-    from undrift.engines.memory import where
-
-    known = [(task, task.needs) for task in experiment.tasks if task.needs]
-    task, needs = max(known, key=lambda pair: pair[1].states)
-    free = f" ({size(needs.free)} free)" if needs.free is not None else ""
-    place = where(needs.place, task.problem.device)
-    states = f"{size(needs.states)}, {place}{free}" if needs.states else "none"
-    of = f" of {task.label}" if len(experiment.tasks) > 1 else ""
-    work = f"model: {size(needs.model)}; the cohort at work: about {size(needs.work)}"
-    return f"Client states{of}: {states}; {work}"
 
 
 def show(methods: list[Estimate]) -> str:

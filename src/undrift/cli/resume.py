@@ -5,17 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 
 from undrift.cli.folders import missing, place
-from undrift.cli.launch import together
 from undrift.cli.output import refuse
 from undrift.cli.parser import RUN, Parser
-from undrift.cli.run import (
-    add_engine,
-    add_options,
-    executes,
-    finished,
-    perform,
-    placed,
-)
+from undrift.cli.run import add_options, executes, finished, perform, placed, together
 from undrift.records.folder import Folder
 from undrift.spec.reader import load
 from undrift.spec.user_files import distrust
@@ -29,9 +21,9 @@ def add(parser: Parser) -> None:
         "--trust."
     )
     parser.add_argument("run", metavar="RUN", help=RUN)
-    parser.flag("--trust", help="execute the Python files in the folder")
-    add_engine(parser)
-    add_options(parser)
+    text = "execute the Python files in the folder"
+    parser.add_argument("--trust", action="store_true", help=text)
+    add_options(parser, here=True)
     parser.set_defaults(check=False)
 
 

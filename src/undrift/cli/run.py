@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import traceback
 from argparse import Namespace
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from undrift.cli.launch import launch, rank, together, workers
 from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, seconds
-from undrift.cli.progress import progress
-from undrift.cli.rehearse import rehearse, takes
+from undrift.cli.progress import Progress
 from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
-from undrift.engines.options import registry as engines
-from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
+from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder, writable
 from undrift.records.rows import ENDS
 from undrift.report.clients import by_client, left_out
 from undrift.report.comparison import compare, read
@@ -49,7 +47,7 @@ STORE = (
     "where client states are kept: device, host (main memory, beside a GPU), file, or auto: the "
     "first with room"
 )
-HERE = [name for name, engine in engines.items() if not engine.run_by]
+HERE = ("simulate", "wire", "distributed")
 ENGINE = "the engine, in place of the spec's [engine]: simulate, wire or distributed"
 WORKERS = "processes on this machine that share each run, with --engine distributed"
 JOBS = "processes that share methods and seeds; no number depends on it (default: 1)"
@@ -67,38 +65,38 @@ def add(parser: Parser) -> None:
         "Python code, which is executed."
     )
     parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
-    add_changes(parser)
+    add_options(parser, new=True, here=True)
     two = "run two rounds of each method, write nothing, and estimate what all of it takes"
-    parser.flag("--check", help=two)
-    add_engine(parser)
-    add_options(parser)
+    parser.add_argument("--check", action="store_true", help=two)
 
 
-def add_changes(parser: Parser) -> None:
-    """The options of ``run`` and ``federate`` that change a spec and name the folder of runs."""
-    parser.add_argument(
-        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
-    )
-    parser.folder("--out", default="runs", help="where run folders go")
-    parser.flag("--overwrite", help="replace an earlier run of the same name")
-
-
-def add_engine(parser: Parser) -> None:
-    """The options of ``run`` and ``resume`` that choose the engine."""
-    parser.add_argument("--engine", choices=HERE, metavar="NAME", help=ENGINE)
-    parser.add_argument("--workers", type=natural, metavar="N", help=WORKERS)
-    parser.add_argument(
-        "--store", choices=get_args(StatePlace), default="auto", metavar="PLACE", help=STORE
-    )
-
-
-def add_options(parser: Parser) -> None:
-    """The options of ``run``, ``resume`` and ``federate``."""
+def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
+    """The options of ``run``, ``resume`` and ``federate``; those of a ``new`` run change its spec
+    and name its folder, those of one that is trained ``here`` choose the engine.
+    """
+    if new:
+        parser.add_argument(
+            "-s",
+            "--set",
+            dest="changes",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help=SET,
+        )
+        parser.folder("--out", default="runs", help="where run folders go")
+        text = "replace an earlier run of the same name"
+        parser.add_argument("--overwrite", action="store_true", help=text)
+    if here:
+        parser.add_argument("--engine", choices=HERE, metavar="NAME", help=ENGINE)
+        parser.add_argument("--workers", type=natural, metavar="N", help=WORKERS)
+        places = get_args(StatePlace)
+        parser.add_argument("--store", choices=places, default="auto", metavar="PLACE", help=STORE)
     pause = "time between checkpoints (default: 10)"
     parser.add_argument("--checkpoint", type=seconds, metavar="SECONDS", help=pause)
     parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=JOBS)
     same = "the same bits whenever the run is repeated on one device (on a CPU always so)"
-    parser.flag("--deterministic", help=same)
+    parser.add_argument("--deterministic", action="store_true", help=same)
     parser.add_argument(
         "--log",
         dest="logs",
@@ -116,9 +114,9 @@ def main(args: Namespace) -> int:
     with together(spec, args) as code:
         if code is not None:
             return code
-        if args.check and (number := workers(spec)):
-            return launch(args, number, lambda: None)
         if args.check:
+            from undrift.cli.rehearse import rehearse
+
             return rehearse(spec, args.json)
         folder = Folder(args.out / spec.name)
         state = folder.state(spec)
@@ -128,6 +126,15 @@ def main(args: Namespace) -> int:
             other(spec, folder)
         known(spec, folder)
         return finished(folder, args, "; --overwrite runs it again")
+
+
+def together(spec: Spec, args: Namespace) -> AbstractContextManager[int | None]:
+    """Enter with ``None`` in a process that works alone or leads, else with an exit code."""
+    if spec.engine.name in ("simulate", "wire") and "RANK" not in os.environ:
+        return nullcontext()
+    from undrift.cli.launch import together
+
+    return together(spec, args)
 
 
 def finished(folder: Folder, args: Namespace, more: str = "") -> int:
@@ -156,7 +163,7 @@ def other(spec: Spec, folder: Folder) -> None:
 
 def executes(place: Path) -> Code:
     """Says what is about to be executed, once where several processes do it."""
-    quiet = rank() or RENDEZVOUS in os.environ
+    quiet = os.environ.get("RANK", "0") != "0" or RENDEZVOUS in os.environ
     return lambda file: None if quiet else say(f"Executes {place / file}.")
 
 
@@ -179,14 +186,14 @@ def perform(
     writable(folder.path)
     if args.logs and missing():
         refuse([f"--log {LOGGER}: {missing()}"])
-    if number := workers(spec):
-        return launch(args, number, lambda: unfinished(folder, spec))
+    if spec.engine.shared and "RANK" not in os.environ:
+        from undrift.cli.launch import launch
+
+        return launch(spec, args, lambda: unfinished(folder, spec))
     methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")
     say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}")
     experiment = make(spec, build) if build else make(spec)
-    if build is None:
-        say(takes(experiment))
-    bar = progress([entry.label for entry in spec.entries], spec.seeds, experiment.note)
+    bar = Progress([task.label for task in experiment.tasks], spec.seeds, experiment.note)
 
     def hear(event: Event) -> None:
         listen(event)
@@ -196,7 +203,7 @@ def perform(
         elif not isinstance(event, (Began, Measured, LeftOut, Ended)):
             say(str(event))
 
-    stop, stopped = Stop(), False
+    stop = Stop()
     try:
         with stop:
             run_in_folder(
@@ -219,18 +226,17 @@ def perform(
         unfinished(folder, spec, str(error))
         return FAILED
     except KeyboardInterrupt:
-        stopped = True
+        stop.number = stop.number or signal.SIGINT
     except Exception as error:  # that nobody foresaw
         unfinished(folder, spec, "".join(traceback.format_exception(error)).rstrip())
         raise
     finally:
         bar.close()
     if not folder.complete:
-        unfinished(folder, spec, "interrupted" if stopped or stop.asked else "unfinished")
-        return stop.code if stopped or stop.asked else FAILED
+        unfinished(folder, spec, "interrupted" if stop.asked else "unfinished")
+        return stop.code if stop.asked else FAILED
     code = report(folder, args.json)
-    files = ", ".join(name for name in FILES if folder.file(name).exists())
-    say(f"\nKept in {folder.path}: {files}")
+    say(f"\nKept in {folder.path}.")
     say(f"In a browser: undrift report {folder.path}")
     return code
 

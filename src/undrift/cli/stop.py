@@ -23,8 +23,9 @@ SIGNALS = [
 ]
 
 
-class Interrupt:
-    """Inside it a signal is a KeyboardInterrupt with its number.
+class Stop:
+    """Inside it the first signal only says ``text`` and sets ``asked``; the second, or with
+    ``None`` for a text the first already, is a KeyboardInterrupt with its number.
 
     In the middle of an import, and in a destructor, Python may lose an exception, and imported code
     may turn it into another. There the process ends at once, which loses nothing: files are written
@@ -33,11 +34,19 @@ class Interrupt:
 
     number = 0
     """The first signal; 0 if there was none."""
+    others: Sequence[Popen[bytes]] = ()
+    """Processes that are signalled too."""
+
+    def __init__(self, text: str | None = "\nStopping after this round; Ctrl-C again stops now."):
+        self.text = text
 
     def __enter__(self) -> Self:
         self._lost, self._before = sys.unraisablehook, dict[int, Any]()
         with suppress(ValueError):  # only the main thread gets signals
-            self._before = {n: signal.signal(n, self._heard) for n in SIGNALS if not _left_alone(n)}
+            for number in SIGNALS:
+                # What is ignored on purpose, as SIGHUP is by nohup, stays so.
+                if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._heard)
             sys.unraisablehook = self._unraisable
         return self
 
@@ -46,39 +55,6 @@ class Interrupt:
             signal.signal(number, signal.SIG_DFL if before is None else before)
         if self._before:
             sys.unraisablehook = self._lost
-
-    def first(self, number: int, frame: FrameType | None) -> None:
-        """What the first signal does."""
-        self.insist(number, frame)
-
-    def insist(self, number: int, frame: FrameType | None) -> None:
-        if _importing(frame):
-            _end(number)
-        raise KeyboardInterrupt(number)
-
-    def _heard(self, number: int, frame: FrameType | None) -> None:
-        again, self.number = self.number, self.number or number
-        if again:
-            self.insist(number, frame)
-        else:
-            self.first(number, frame)
-
-    def _unraisable(self, what: Any) -> None:
-        if what.exc_type is KeyboardInterrupt:
-            _end(self.number)
-        self._lost(what)
-
-
-class Stop(Interrupt):
-    """Inside it the first signal only says ``text`` and sets ``asked``; the second is a
-    KeyboardInterrupt.
-    """
-
-    others: Sequence[Popen[bytes]] = ()
-    """Processes that are signalled too."""
-
-    def __init__(self, text: str = "\nStopping after this round; Ctrl-C again stops now."):
-        self.text = text
 
     @property
     def asked(self) -> bool:
@@ -89,15 +65,22 @@ class Stop(Interrupt):
         """The exit code of a program that was stopped."""
         return code(self.number)
 
-    def first(self, number: int, frame: FrameType | None) -> None:
-        if self.text:
-            tell(self.text)
-
     def _heard(self, number: int, frame: FrameType | None) -> None:
         for other in self.others:
             with suppress(OSError, ValueError):
                 other.send_signal(number)
-        super()._heard(number, frame)
+        again, self.number = self.number, self.number or number
+        if again or self.text is None:
+            if _importing(frame):
+                _end(number)
+            raise KeyboardInterrupt(number)
+        if self.text:
+            tell(self.text)
+
+    def _unraisable(self, what: Any) -> None:
+        if what.exc_type is KeyboardInterrupt:
+            _end(self.number)
+        self._lost(what)
 
 
 def code(number: object = 0) -> int:
@@ -118,11 +101,6 @@ def tell(text: str) -> None:
 def _end(number: int) -> NoReturn:
     tell("Interrupted.")
     os._exit(code(number))
-
-
-def _left_alone(number: int) -> bool:
-    """Whether a signal is ignored on purpose, as SIGHUP is by nohup."""
-    return number != signal.SIGINT and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _importing(frame: FrameType | None) -> bool:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from undrift.cli.output import say
-from undrift.cli.progress import progress
+from undrift.cli.progress import Progress
 from undrift.core.problem import Problem, Unsupported
 from undrift.records.folder import CHECKPOINTS, Busy
 from undrift.runs.events import Began, Ended, Event, LeftOut, Measured
@@ -151,7 +151,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: StopSignal, numb
         if cache.serves(want):  # another process has just finished it
             return
         say(f"{number} {want}")
-        job, lines = task(want, problem, start(want, problem)), progress()
+        job, lines = task(want, problem, start(want, problem)), Progress()
 
         def hear(event: Event) -> None:
             lines.show(event)

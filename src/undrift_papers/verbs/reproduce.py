@@ -32,8 +32,10 @@ def add(parser: Parser) -> None:
     )
     text = "PAPER, PAPER/ITEM, PAPER/ITEM/PANEL or all"
     parser.add_argument("items", nargs="*", metavar="ITEM", help=text)
-    parser.flag("--list", help="list the items and what each would take")
-    parser.flag("--quick", help="less of everything: shows that an item runs, judges nothing")
+    text = "list the items and what each would take"
+    parser.add_argument("--list", action="store_true", help=text)
+    text = "less of everything: shows that an item runs, judges nothing"
+    parser.add_argument("--quick", action="store_true", help=text)
     text = "the next runs of the queue that end within --minutes; with --list, all that are left"
     parser.add_argument("--next", action="store_true", help=text)
     text = "run seeds 0 to N - 1 (default: 1)"
@@ -48,7 +50,9 @@ def add(parser: Parser) -> None:
     text = "stop cleanly after M minutes; the same command continues"
     parser.add_argument("--minutes", type=positive, metavar="M", help=text)
     parser.folder("--out", default="reproductions", help="where runs are kept")
-    parser.flag("--kept", help="run nothing: write pages from the runs that are kept")
+    parser.add_argument(
+        "--kept", action="store_true", help="run nothing: write pages from the runs that are kept"
+    )
     parser.file("--pages", metavar="FOLDER", help="where pages go (default: pages in --out)")
     parser.file("--pack", help="then write all kept runs to one file")
     parser.file("--unpack", help="first take in the runs of such a file")

@@ -8,6 +8,7 @@ from argparse import Namespace
 from undrift.cli.output import refuse, result_as
 from undrift.cli.parser import Parser
 from undrift.core.params import unknown
+from undrift.report.table import prose
 from undrift_papers.tables import TABLES
 
 
@@ -25,5 +26,5 @@ def main(args: Namespace) -> None:
         refuse([unknown("table", args.item, TABLES)])
     found = {name: make() for name, make in TABLES.items() if args.item in (None, name)}
     document = {name: dataclasses.asdict(one) for name, one in found.items()}
-    texts = (f"{one.title}\n\n{one.table.text()}" for one in found.values())
+    texts = (f"{prose(one.title)}\n\n{one.table.text()}" for one in found.values())
     result_as(args.json, document, "\n\n".join(texts))
