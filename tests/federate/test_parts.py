@@ -31,7 +31,6 @@ from undrift.federate.node import Joined, NodeConfig
 from undrift.federate.pipe import Pipe, listen
 from undrift.federate.session import Session, SuperLink, SuperLinkAddress, free_port
 from undrift.federate.spec_job import Job
-from undrift.federate.supervise import Process
 from undrift.flower import compat
 from undrift.flower.compat import Lost, NoFederation
 from undrift.flower.grid_carrier import packed, unpacked
@@ -55,13 +54,6 @@ def test_packets_through_a_pipe(tmp_path):
         with pytest.raises(OSError):
             pipe.receive()
     listener.close()
-
-
-def test_a_silent_end_of_a_pipe_is_waited_for_in_vain(tmp_path):
-    here, there = socket.socketpair()
-    here.settimeout(0.1)
-    with closing(Pipe(here)) as pipe, there, pytest.raises(OSError):
-        pipe.send(Packet({}, bytes(10_000_000)))
 
 
 def test_packets_in_flowers_records():
@@ -167,14 +159,6 @@ def alive(pid):
         return False
 
 
-def test_a_process_says_how_it_ended(tmp_path):
-    with Process([sys.executable, "-c", "import sys; sys.exit(7)"], tmp_path / "log") as process:
-        until = time.monotonic() + 20
-        while process.code is None and time.monotonic() < until:
-            time.sleep(0.02)
-        assert process.code == 7
-
-
 def test_small_programs_need_nothing_but_python():
     for module in (clientapp_stub, supervise):
         text = Path(module.__file__).read_text()
@@ -248,19 +232,6 @@ def test_plain_text_only_on_this_machine(keys):
         there.secured(keys / "node7", None)
 
 
-def test_there_is_no_superlink():
-    with Session(SuperLinkAddress(f"127.0.0.1:{free_port()}"), print) as session:
-        with pytest.raises(NoFederation, match="no SuperLink"):
-            session.open()
-        home = session.home
-    assert not home.exists()
-
-
-def test_the_worker_of_a_node_has_its_config():
-    for config in (NodeConfig("n", Path("s"), part=1), NodeConfig("n", Path("s"), Path("d"))):
-        assert NodeConfig.read(config.text()) == config
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("code", "patience", "waits"),
@@ -275,7 +246,7 @@ def test_a_node_is_patient_unless_it_has_no_key(tmp_path, monkeypatch, code, pat
     told, address = [], SuperLinkAddress(f"127.0.0.1:{free_port()}")
     with Joined(address, tmp_path, NodeConfig(part=0), None, told.append, patience) as node:
         node._began -= 3600 * (code == 2004)
-        while node._supernode.code is None:
+        while node._processes["supernode"].code is None:
             time.sleep(0.05)
         if waits:
             node.look()
@@ -283,14 +254,6 @@ def test_a_node_is_patient_unless_it_has_no_key(tmp_path, monkeypatch, code, pat
             return
         with pytest.raises(NoFederation, match=f"did not let this node in.*{code}"):
             node.look()
-
-
-def test_states_that_cannot_be_kept_are_refused_in_one_line(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    words = ["join", "--superlink", "127.0.0.1:1", "--part", "0", "--states"]
-    assert undrift([*words, str(tmp_path / "file")]) == 1
-    said = capsys.readouterr().err.strip()
-    assert "no states can be kept there" in said and len(said.splitlines()) == 1
 
 
 def test_a_superlink_has_its_port_alone(tmp_path, monkeypatch):
@@ -312,6 +275,9 @@ def test_a_folder_of_states_has_one_node(tmp_path, monkeypatch):
         pytest.raises(NoFederation, match="in use by another node"),
     ):
         Joined(address, tmp_path, place, None, print)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NoFederation, match="no states can be kept there"):
+        Joined(address, tmp_path / "file", place, None, print)
 
 
 SPEC = """\
@@ -372,7 +338,6 @@ def test_no_federation_is_one_line(spec, words, said, capsys, tmp_path, monkeypa
     assert undrift([spec if word == "SPEC" else word for word in words]) == 1
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and said in lines[0]
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("words", [["federate", "SPEC", "--local", "3"], ["join", "--part", "0"]])
@@ -387,18 +352,6 @@ def test_without_flower(spec, words, capsys, monkeypatch):
     assert "undrift[flower]" in capsys.readouterr().err
 
 
-def test_resume_names_the_command(tmp_path, spec, capsys):
-    from undrift.records.folder import Folder
-    from undrift.spec.reader import load
-
-    folder = Folder(tmp_path / "mine")
-    folder.start(load(spec, ["engine.name=flower"]), {})
-    folder.close()
-    with pytest.raises(SystemExit):
-        undrift(["resume", str(tmp_path / "mine")])
-    assert "undrift federate" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("why", ["interrupted", ""])
 def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, why):
     from undrift.records.folder import Folder
@@ -411,16 +364,6 @@ def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, why):
     folder.close()
     said = capsys.readouterr().err
     assert "the same undrift federate command" in said and "undrift resume" not in said
-
-
-def test_keys_are_not_overwritten(tmp_path, capsys):
-    folder = tmp_path / "keys"
-    assert undrift(["federate", "keys", "--keys", str(folder), "--nodes", "1"]) == 0
-    before = (folder / "ca.crt").read_bytes()
-    with pytest.raises(SystemExit):
-        undrift(["federate", "keys", "--keys", str(folder)])
-    assert (folder / "ca.crt").read_bytes() == before
-    assert "node0" in capsys.readouterr().err
 
 
 def test_no_torch_in_what_flower_loads():

@@ -36,7 +36,7 @@ def flower(folder, stack, *mode, nodes=0):
     link = [tool("flower-superlink"), "--insecure", "--host", address.host]
     link += ["--port", str(address.port), "--disable-runtime-dependency-installation", *mode]
     home = {**environment, "FLWR_HOME": str(folder / "link")}
-    stack.enter_context(Process(link, folder / "link.log", home))
+    stack.callback(Process(link, folder / "link.log", home).end)
     until = time.monotonic() + PATIENCE
     while not address.answers():
         assert time.monotonic() < until, (folder / "link.log").read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def flower(folder, stack, *mode, nodes=0):
         node += ["--host", "127.0.0.1", "--port", str(free_port())]
         node += ["--node-config", f"partition-id={part} states='{folder / 'states'}'"]
         home = {**environment, "FLWR_HOME": str(folder / f"node-{part}")}
-        stack.enter_context(Process(node, folder / f"node-{part}.log", home))
+        stack.callback(Process(node, folder / f"node-{part}.log", home).end)
     write_connection(folder / "home", address.place, None)
     return {**os.environ, **environment}
 

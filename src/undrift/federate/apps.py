@@ -53,12 +53,7 @@ def serve(carrier: GridCarrier, pipe: Pipe) -> None:
 
 @client.train()
 def answer(message: Message, context: Context) -> Message:
-    """The reply of this node's worker."""
-    return Message(packed(asked(unpacked(message.content))), reply_to=message)
-
-
-def asked(packet: Packet) -> Packet:
-    """What the worker says; a worker that is away for long, or dies over it, is an error."""
+    """The reply of this node's worker; one that is away for long, or dies over it, is an error."""
     with closing(Pipe(reached(os.environ[WORKER]))) as pipe:
-        pipe.send(packet)
-        return pipe.receive()
+        pipe.send(unpacked(message.content))
+        return Message(packed(pipe.receive()), reply_to=message)

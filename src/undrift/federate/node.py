@@ -14,13 +14,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from undrift._files import drawn_once, hold, release
 from undrift.federate import apps, clientapp_stub
 from undrift.federate.session import ENDING, SuperLinkAddress, free_port
-from undrift.federate.supervise import Process, end_all, module, script
+from undrift.federate.supervise import Process, end_all, module, script, within
 from undrift.flower import compat
 from undrift.flower.compat import NoFederation
 
@@ -93,16 +94,14 @@ class Joined:
         script(self._home / "bin", compat.CLIENT_APP, [*stub, str(self._home / "launcher.sock")])
         self._environment = compat.environment(self._home / "flower", self._home / "bin")
         self._environment |= {**compat.EAGER, apps.WORKER: str(self._home / "worker.sock")}
-        self._launcher = self._start_launcher()
-        self._worker = self._start_worker()
-        self._supernode = self._start_supernode()
+        self._processes = {name: self._start(name) for name in ("launcher", "worker", "supernode")}
         tell(f"Joining {address.place}, which may take a while to let this node in.")
 
     def __enter__(self) -> Joined:
         return self
 
     def __exit__(self, *error: object) -> None:
-        end_all([self._supernode, self._launcher, self._worker])
+        end_all([*self._processes.values()])
         # Only now: a node that is started again must not meet a worker that still writes states.
         release(self.folder, self._held)
 
@@ -124,13 +123,12 @@ class Joined:
                 " TLS and this node does not (--key FILE), or the other way round. Trying on."
             )
             self.tell(self._told)
-        if self._worker.code is not None:
-            self.tell(f"The worker ended ({self._worker.code}); starting it again.")
-            self._worker = self._start_worker()
-        if self._launcher.code is not None:
-            self._launcher = self._start_launcher()
         # The SuperNode last: it takes messages, for which worker and launcher must be there.
-        if self._supernode.code is None or now < self._next:
+        for name in ("worker", "launcher"):
+            if (code := self._processes[name].code) is not None:
+                self.tell(f"The {name} ended ({code}); starting it again.")
+                self._processes[name] = self._start(name)
+        if self._processes["supernode"].code is None or now < self._next:
             return
         why = self._last_words()
         # Only before it was ever let in: one that comes back is refused for a minute by rule.
@@ -141,7 +139,7 @@ class Joined:
             self._told = why
             self.tell(f"The SuperNode ended: {why}. Trying again.")
         self._in, self._next = False, now + 2.0
-        self._supernode = self._start_supernode()
+        self._processes["supernode"] = self._start("supernode")
 
     def _logged(self) -> str:
         """What the SuperNode has logged since it was started."""
@@ -153,7 +151,8 @@ class Joined:
         """Why the SuperNode ended, as far as it said so."""
         _, found, words = self._logged().rpartition("ERROR")
         if not found:
-            return f"it was killed or broke off (exit code {self._supernode.code})"
+            code = self._processes["supernode"].code
+            return f"it was killed or broke off (exit code {code})"
         words = " ".join(words.partition("For more information")[0].lstrip(" :").split())[:300]
         if compat.UNKNOWN_KEY in words:
             words += (
@@ -162,33 +161,31 @@ class Joined:
             )
         return words
 
-    def _start_launcher(self) -> Process:
-        home = self._home
-        command = [*module("no_sent_code"), str(home / "flower"), compat.CLIENT_APP]
-        command += ["--listen", str(home / "launcher.sock")]
-        return Process(command, self.folder / "launcher.log", self._environment, home)
-
-    def _start_worker(self) -> Process:
-        command = [*module("worker"), str(self._home / "worker.sock"), self.config.text()]
-        log = self.folder / "worker.log"
-        return Process(command, log, self._environment, self._home, tells=True)
-
-    def _start_supernode(self) -> Process:
-        self._log.unlink(missing_ok=True)  # what it logs decides what is said of this start
-        command = compat.supernode(self.address.place, self.address.ca, self.key, free_port())
-        return Process(command, self._log, self._environment, self._home)
+    def _start(self, name: str) -> Process:
+        home, log, at = self._home, self.folder / f"{name}.log", self.address
+        listen = [str(home / "flower"), compat.CLIENT_APP, "--listen", str(home / "launcher.sock")]
+        commands = {
+            "launcher": [*module("no_sent_code"), *listen],
+            "worker": [*module("worker"), str(home / "worker.sock"), self.config.text()],
+            "supernode": compat.supernode(at.place, at.ca, self.key, free_port()),
+        }
+        if name == "supernode":
+            log.unlink(missing_ok=True)  # what it logs decides what is said of this start
+        return Process(commands[name], log, self._environment, home, tells=name == "worker")
 
 
 def _hold(folder: Path) -> int:
     """Have a folder alone; a node that is just ending is waited for."""
-    until = time.monotonic() + ENDING
-    while True:
-        try:
-            return hold(folder)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise NoFederation(
-                    f"{folder} is in use by another node: a second client needs a folder of its "
-                    "own, --states FOLDER"
-                ) from None
-            time.sleep(LOOK)
+    held = list[int]()
+
+    def free() -> bool:
+        with suppress(BlockingIOError):
+            held.append(hold(folder))
+        return bool(held)
+
+    if not within(ENDING, free):
+        raise NoFederation(
+            f"{folder} is in use by another node: a second client needs a folder of its own, "
+            "--states FOLDER"
+        )
+    return held[0]

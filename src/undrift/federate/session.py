@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from undrift.engines.messages.packet import Packet
 from undrift.federate import apps
 from undrift.federate.pipe import Pipe, listen
-from undrift.federate.supervise import Process, end_all, module, script
+from undrift.federate.supervise import Process, end_all, module, script, within
 from undrift.flower import compat
 from undrift.flower.compat import Lost, NoFederation
 
@@ -135,9 +135,8 @@ class Session:
                 f"there is no SuperLink at {place}: start one there, or try "
                 "undrift federate SPEC --local 3"
             )
-        log = self.home / "superexec.log"
         if self._executor is None or self._executor.code is not None:
-            command = compat.executor(place, ca, secret)
+            command, log = compat.executor(place, ca, secret), self.home / "superexec.log"
             self._executor = Process(command, log, self._environment, self.home)
         # ServerApps of runs that are over may still connect: only the one that names this run is
         # ours.
@@ -148,10 +147,9 @@ class Session:
             except TimeoutError:
                 if self._executor.code is None and time.monotonic() < until:
                     continue
-                words = " ".join(log.read_text(encoding="utf-8", errors="replace").split()[-40:])
                 raise NoFederation(
                     f"the Flower run at {place} did not start here: the SuperLink has to run with "
-                    f"--isolation process. Flower's last words: {words}"
+                    f"--isolation process. Flower's last words: {self._executor.last_words()}"
                 ) from None
             connection.settimeout(START)
             pipe = Pipe(connection)
@@ -264,27 +262,20 @@ class SuperLink:
     ):
         self.folder, self.keys, self._home = folder, keys, folder / "superlink"
         self.address = address or SuperLinkAddress(f"127.0.0.1:{free_port()}")
-        self.log = folder / "superlink.log"
         # Nodes and runs of another listener would be taken for ours; one that is just ending is
         # waited for.
-        until = time.monotonic() + ENDING
-        while self.here.answers():
-            if time.monotonic() > until:
-                raise NoFederation(
-                    f"something listens at {self.here.place} already: give --listen another port, "
-                    "or join a SuperLink that runs there with --superlink"
-                )
-            time.sleep(0.1)
+        if not within(ENDING, lambda: not self.here.answers()):
+            raise NoFederation(
+                f"something listens at {self.here.place} already: give --listen another port, "
+                "or join a SuperLink that runs there with --superlink"
+            )
         for own in (folder, self._home):  # uploads reveal what gradients reveal
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process = self._start()
-        until = time.monotonic() + START
-        while not self.here.answers():
-            if self._process.code is not None or time.monotonic() > until:
-                words = self.log.read_text(encoding="utf-8", errors="replace").split()[-40:]
-                self.end()
-                raise NoFederation(f"the SuperLink did not start: {' '.join(words)}")
-            time.sleep(0.1)
+        within(START, lambda: self._process.code is not None or self.here.answers())
+        if self._process.code is not None or not self.here.answers():
+            self.end()
+            raise NoFederation(f"the SuperLink did not start: {self._process.last_words()}")
 
     @property
     def here(self) -> SuperLinkAddress:
@@ -303,7 +294,8 @@ class SuperLink:
 
     def _start(self) -> Process:
         command = compat.superlink(self.address.host, self.address.port, self._home, self.keys)
-        return Process(command, self.log, compat.environment(self._home), self._home)
+        log = self.folder / "superlink.log"
+        return Process(command, log, compat.environment(self._home), self._home)
 
 
 @contextmanager

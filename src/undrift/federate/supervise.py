@@ -24,7 +24,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 GRACE = 3.0
@@ -48,11 +49,11 @@ class Process:
         scratch: Path | None = None,
         tells: bool = False,
     ):
-        self.scratch = scratch
-        self._killed = False
-        """Whether the supervisor is gone without having removed ``scratch``."""
+        self.log, self.scratch = log, scratch
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+            # Nothing is ever written to its standard input: that it closes is the sign to end, and
+            # the kernel closes it when this process is killed.
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, str(scratch or ""), *command],
                 stdin=subprocess.PIPE,
@@ -67,10 +68,12 @@ class Process:
         """How it ended; ``None`` while it runs."""
         return self._supervisor.poll()
 
+    def last_words(self) -> str:
+        return " ".join(self.log.read_text(encoding="utf-8", errors="replace").split()[-40:])
+
     def hang_up(self) -> None:
         """Ask it to end, without waiting: several can end side by side."""
         if self._supervisor.stdin is not None and not self._supervisor.stdin.closed:
-            self._killed = self.code is not None
             self._supervisor.stdin.close()
 
     def end(self) -> None:
@@ -79,17 +82,10 @@ class Process:
         try:
             self._supervisor.wait(WAIT)
         except subprocess.TimeoutExpired:
-            self._killed = True
             self._supervisor.kill()
             self._supervisor.wait()
-        if self._killed and self.scratch is not None:
+        if self.scratch is not None:  # a supervisor that was killed has left it
             shutil.rmtree(self.scratch, ignore_errors=True)
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.end()
 
 
 def end_all(processes: Sequence[Process]) -> None:
@@ -98,6 +94,16 @@ def end_all(processes: Sequence[Process]) -> None:
         process.hang_up()
     for process in processes:
         process.end()
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    """Whether something comes to hold within so many seconds."""
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def module(name: str) -> list[str]:
@@ -115,7 +121,8 @@ def script(folder: Path, name: str, words: Sequence[str]) -> None:
 
 def main() -> int:
     folder, *words = sys.argv[1:]
-    os.umask(0o077)  # what the command writes is for this user alone
+    # What the command writes is for this user alone, also where Flower makes files by itself.
+    os.umask(0o077)
     command = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
     over = threading.Event()
 

@@ -19,7 +19,7 @@ from undrift.engines.messages.packet import Packet
 from undrift.engines.node import BadNodeStates, Node, OneOf
 from undrift.flower.grid_carrier import packed, unpacked
 from undrift.flower.network import described, known
-from undrift.flower.reply import reply
+from undrift.flower.reply import Untold, reply
 from undrift.methods import registry
 from undrift.problems.neural.problem import Neural
 
@@ -81,13 +81,14 @@ def _worked(asked: Packet, problem: Neural, folder: Path) -> Packet:
     table = asked.table
     if not RUN.fullmatch(run := str(table["run"])):
         raise ValueError(f"{run!r} is not the name of a run")
-    client, begun = int(table["client"]), table["before"] is not None
+    client = int(table["client"])
     place = folder / run / str(client) / FIRST
-    size = len(asked.content) - (0 if begun else int(table["first"]))
+    size = len(asked.content) - int(table.get("first", 0))
     frame, first = asked.content[:size], asked.content[size:]
-    if begun and not place.exists():
-        raise BadNodeStates(f"{place}: what this run began with is not on this node")
-    began = parse(place.read_bytes() if begun else first, MOST)
+    # Every message may be for a process of its own: what it was told once lies on the disk.
+    if not first and not place.exists():
+        raise Untold
+    began = parse(first or place.read_bytes(), MOST)
     one = OneOf(problem, client, began["samples"].tolist())
     setting = {**table["setting"], "x0": began["x"]}
     node = Node(_method(table), one, folder, setting, table["seed"])
@@ -96,7 +97,7 @@ def _worked(asked: Packet, problem: Neural, folder: Path) -> Packet:
             f"this node makes another run ({node.run}) of what the server asks ({run}): it has "
             f"another version of undrift or of the method, or {place} is damaged"
         )
-    if not begun:
+    if first:
         with naming(place):
             node.states.make_folder()
             write_whole(place, first)

@@ -217,7 +217,9 @@ class ClientExchange:
         """Have every client reply to its order; who did not, and why."""
         packets, group = dict[int, Packet](), ""
         for client, (table, content) in orders.items():
-            packets[client] = Packet({**self.about_run(client), **table}, content)
+            packet = Packet({**self.about_run(client), **table}, content)
+            # Its first work: it cannot have been told yet, and need not say so.
+            packets[client] = packet if table["before"] else self.whole(packet)
             group = f"{tuple(table['tag'][:2])}"
         return self.exchange(packets, accept, group, self.options.absent == "wait")
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -22,7 +22,7 @@ from undrift.core.options import Training
 from undrift.core.params import BadParameters, not_allowed, plain, values
 from undrift.core.problem import Facts
 from undrift.core.schedules import Schedule
-from undrift.engines.federated import Accept, Federated, Remote
+from undrift.engines.federated import Federated, Remote
 from undrift.engines.messages.format import dump
 from undrift.engines.messages.packet import Packet
 from undrift.engines.options import FederatedOptions
@@ -127,7 +127,8 @@ class MethodStrategy(FedAvg):
             text = f"clients = {self.clients!r} is not allowed: a whole number >= 1"
             raise BadParameters("strategy", {"clients": text})
         nothing = _facts([1] * self.clients, torch.zeros(1, dtype=torch.float64))
-        self._engine_of(Remote(nothing, Nobody(), None), 1.0)
+        nobody = AppClients(cast(AppCarrier, None), self, FederatedOptions(**self.waiting), "")
+        self._engine_of(Remote(nothing, nobody, None), 1.0)
         name = type(self.method).__name__
         if self.method.minimising():
             text = f"{name} needs the exact minimiser of every client's loss, which no module has"
@@ -187,8 +188,7 @@ class MethodStrategy(FedAvg):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """One round."""
-        if self._engine is None or self._model is None:
-            raise RuntimeError(f"a method runs by its own start(); {MODS}")
+        assert self._engine and self._model, "configure_train comes first"
         engine = self._engine
         before, skipped = engine.ledger.counts(), engine.ledger.skipped
         engine.run_round()
@@ -241,19 +241,6 @@ def _model(clients: Description, arrays: ArrayRecord) -> StateDict:
 def _vector(model: StateDict) -> Tensor:
     """Where a run begins."""
     return torch.cat([model.initial[name].reshape(-1) for name in model.layout.names])
-
-
-class Nobody:
-    """A federation that is never asked."""
-
-    def begin(self, engine: Federated, seed: int) -> None:
-        pass
-
-    def ask(self, orders: Mapping[int, Packet], accept: Accept) -> NoReturn:
-        raise NotImplementedError
-
-    def evaluate(self, problem: Remote, x: Tensor) -> NoReturn:
-        raise NotImplementedError
 
 
 class AppCarrier(GridCarrier):
@@ -318,18 +305,11 @@ class AppClients(ClientExchange):
             "values": values(engine.method),
             "seed": seed,
             "run": engine.identity,
-            "first": len(self._first),
         }
 
-    def ask(self, orders: Mapping[int, Packet], accept: Accept) -> dict[int, str]:
-        """The first message to a client also has what the run began with."""
-        enclosed = {
-            client: packet
-            if packet.table["before"]
-            else packet._replace(content=packet.content + self._first)
-            for client, packet in orders.items()
-        }
-        return super().ask(enclosed, accept)
+    def whole(self, packet: Packet) -> Packet:
+        """With what the run began with, for a node that does not have it yet."""
+        return Packet({**packet.table, "first": len(self._first)}, packet.content + self._first)
 
     def evaluate(self, problem: Remote, x: Tensor) -> NoReturn:
         raise NotImplementedError("a Flower app evaluates by functions of its own")
