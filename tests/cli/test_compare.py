@@ -56,18 +56,6 @@ def test_the_table_of_one_run_and_its_figure(runs, capsys):
     assert "curves.svg" in err and "<svg" in (runs / "curves.svg").read_text()
 
 
-def test_bytes_are_those_that_travel(place, capsys):
-    spec = (place / "spec.toml").read_text().split("[[method]]")[0]
-    methods = '[[method]]\nname = "FedLin"\nlr = 0.01\n'
-    methods += '[[method]]\nname = "FedLinTopK"\nlr = 0.01\nk_server = 1\n'
-    (place / "sparse.toml").write_text(spec + methods)
-    main(["run", "sparse.toml", "-s", "problem.dim=6"])
-    capsys.readouterr()
-    main(["compare", "mine", "--json"])
-    whole, sparse = (method["total"] for method in json.loads(capsys.readouterr().out)["methods"])
-    assert sparse["vectors"] == whole["vectors"] and sparse["bytes_down"] < whole["bytes_down"]
-
-
 def test_the_target_of_the_spec(runs, capsys):
     main(["run", "spec.toml", "-s", "name=aimed", "-s", "target=0.5"])
     capsys.readouterr()
@@ -163,20 +151,6 @@ def test_one_target_for_two_measures_is_refused(two, capsys):
     assert main(["compare", "convex", "--target", "0.5"]) == 0
 
 
-def test_deviations_over_seeds(two, capsys):
-    """Of known rows: the accuracies 0.5 and 0.51, the gap rate^k and its double."""
-    assert main(["compare", "network", "--json"]) == 0
-    row = json.loads(capsys.readouterr().out)["methods"][0]
-    assert row["final"] == pytest.approx(0.505) and row["sd"]["final"] == pytest.approx(
-        0.01 / 2**0.5
-    )
-    main(["compare", "network"])
-    assert "50.50 ± 0.71 %" in capsys.readouterr().out
-    main(["compare", "convex", "--json", "--target", "1.5e-4"])
-    row = json.loads(capsys.readouterr().out)["methods"][1]
-    assert (row["rounds"], row["sd"]["rounds"]) == (4.5, pytest.approx(2**-0.5))
-
-
 def test_everything_wrong_is_listed(runs, capsys):
     with pytest.raises(SystemExit) as end:
         main(["compare", "fst", "runs/nothing"])
@@ -186,16 +160,6 @@ def test_everything_wrong_is_listed(runs, capsys):
     with pytest.raises(SystemExit):
         main(["compare", "fast", "--plot", "x.exe"])
     assert ".svg" in capsys.readouterr().err
-
-
-def test_a_folder_that_is_no_run(runs, capsys):
-    (runs / "empty").mkdir()
-    with pytest.raises(SystemExit):
-        main(["compare", "empty"])
-    assert "is not the folder of a run" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["compare", "fast", "--target", "-1"])
-    assert "--target" in capsys.readouterr().err
 
 
 def test_a_label_on_disk_cannot_command_the_terminal(runs, capsys):

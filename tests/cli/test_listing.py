@@ -13,7 +13,7 @@ from undrift.core.faults import Fault, Judging
 from undrift.core.method import registry
 from undrift.core.optimisers import registry as optimisers
 from undrift.core.options import Training
-from undrift.core.params import hints, meanings
+from undrift.core.params import hints
 from undrift.core.schedules import registry as schedules
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines.options import registry as engines
@@ -101,38 +101,6 @@ def test_every_setting_of_a_spec_is_explained(capsys):
         and 'default "simulate"' in text
         and "undrift list problems" in text
     )
-
-
-def test_meanings_are_those_of_the_nearest_class():
-    @dataclasses.dataclass
-    class Base:
-        """Head.
-
-        Args:
-            one: said here
-                and here
-            two: said of the base
-            not: a field
-
-        Example:
-            one: of something else
-        """
-
-        one: int = 1
-        two: int = 2
-
-    @dataclasses.dataclass
-    class Child(Base):
-        """Args:
-            two: said of the child
-
-        one: not a meaning
-        """
-
-        three: int = 3
-
-    assert meanings(Base) == {"one": "said here and here", "two": "said of the base"}
-    assert meanings(Child) == {"one": "said here and here", "two": "said of the child"}
 
 
 def test_problems_as_json_carry_their_parameters(capsys):

@@ -126,17 +126,6 @@ def test_what_is_to_be_said_of_the_data_stands_beside_every_accuracy(
     assert json.loads(capsys.readouterr().out)["note"] == "JPEG q80"
 
 
-def test_runs_on_different_data_say_it_in_their_names(net, noted, capsys, monkeypatch):
-    main(["run", "spec.toml", "-s", "rounds=1"])
-    monkeypatch.undo()
-    monkeypatch.chdir(net)
-    main(["run", "spec.toml", "-s", "rounds=1", "-s", "name=plain"])
-    capsys.readouterr()
-    assert main(["compare", "net", "plain"]) == 0
-    out = capsys.readouterr().out
-    assert "net (JPEG q80): FedAvg" in out and "plain: FedAvg" in out and "final accuracy " in out
-
-
 def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
     main(["run", "spec.toml", "-s", "rounds=3", "-s", "problem.train_metrics=true"])
     drawn = []
@@ -160,14 +149,6 @@ def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
         with pytest.raises(SystemExit) as end:
             main(["compare", "net", *words])
         assert end.value.code == 2 and text in capsys.readouterr().err
-
-
-def test_without_a_target_what_was_spent_in_all(net, capsys):
-    text = SPEC.replace("target_accuracy = 0.3\n", "")
-    (net / "spec.toml").write_text(text)
-    assert main(["run", "spec.toml", "-s", "rounds=3"]) == 0
-    out = capsys.readouterr().out
-    assert "spent in all" in out and out.splitlines()[2].split()[:3] == ["FedAvg", "3", "6"]
 
 
 def test_a_network_goes_on_where_it_stopped(net, capsys, monkeypatch):

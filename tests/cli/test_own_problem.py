@@ -1,9 +1,6 @@
 """Problems, networks, data and objectives of one's own, in a spec by their files."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -164,18 +161,6 @@ def test_it_runs_resumes_and_is_read_like_any_other(tmp_path, capsys, monkeypatc
         found.module("FedAvg")
     weights = found.module("FedAvg", trust=True).state_dict()
     assert all(torch.equal(weights[k], v) for k, v in found.models["FedAvg", 0]["last"].items())
-
-
-@pytest.mark.slow
-def test_several_processes_share_it(capsys):
-    spec(POINTS)
-    assert told(capsys, "run", "spec.toml", "--out", "whole")[0] == 0
-    code = "import sys; from undrift.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = ["run", "spec.toml", "--engine", "distributed", "--workers", "2"]
-    done = subprocess.run([sys.executable, "-c", code, *words], env=os.environ, timeout=300)
-    assert done.returncode == 0
-    mine, whole = rows("runs/mine"), rows("whole/mine")
-    assert [row["loss"] for row in mine] == pytest.approx([row["loss"] for row in whole], rel=1e-5)
 
 
 def test_a_network_of_changed_code_is_told(tmp_path, capsys):

@@ -7,8 +7,6 @@ import pytest
 from tests.cli import conftest
 
 from undrift.engines import Engine
-from undrift.runs import rehearsal
-from undrift.runs.trial import measure
 
 
 def told(capsys, *words):
@@ -50,22 +48,6 @@ def test_methods_that_no_seed_changes_are_run_once(place, capsys, words, times):
     )
 
 
-def test_what_the_first_row_computes_for_all_of_them_counts_once(place, capsys, monkeypatch):
-    measured = []
-
-    def slowly(engine):
-        if not measured:
-            time.sleep(0.5)
-        measured.append(engine.round)
-        return measure(engine)
-
-    monkeypatch.setattr(rehearsal, "measure", slowly)
-    _, out, _ = told(capsys, "--json", "-s", "rounds=100")
-    fedavg, _ = json.loads(out)["methods"]
-    assert measured == [0, 2, 0, 2] and fedavg["row_seconds"] < 0.4
-    assert 0.5 < fedavg["full_seconds"] < 0.5 + 100 * 0.4
-
-
 def test_the_table(place, capsys):
     code, out, _ = told(capsys, "-s", "rounds=1")
     lines = out.splitlines()
@@ -100,27 +82,3 @@ def test_what_diverges_or_fails_is_told(place, capsys, monkeypatch):
 def test_a_bad_spec_is_refused_as_ever(place, capsys):
     code, out, err = told(capsys, "-s", "rounds=0")
     assert code == 2 and out == "" and "rounds = 0 is not allowed" in err
-
-
-def test_what_an_objective_remembers_counts(place, capsys):
-    (place / "spec.toml").write_text(
-        """\
-name = "net"
-rounds = 3
-steps = 1
-batch = 8
-[problem]
-name = "images"
-train = 60
-test = 20
-model = "linear"
-clients = 3
-[[method]]
-name = "FedAvg"
-lr = 0.1
-objective = "MOON"
-"""
-    )
-    code, out, _ = told(capsys, "--json")
-    (need,) = json.loads(out)["methods"]
-    assert code == 0 and need["state_bytes"] == 3 * 1 * need["parameters"] * 4

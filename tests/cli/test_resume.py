@@ -238,20 +238,6 @@ def test_a_damaged_checkpoint_is_passed_over(many, capsys, stopping):
     assert rows(path) == expected
 
 
-def test_without_a_sound_checkpoint_it_begins_anew(many, capsys, stopping):
-    path, (expected, _) = many
-    stopping(20)
-    main(["run", "spec.toml", "--checkpoint", "0"])
-    for file in checkpoints(path):
-        damage(file)
-    stopping(None)
-    capsys.readouterr()
-    assert main(["resume", "runs/mine"]) == 0
-    err = capsys.readouterr().err
-    assert err.count("passed over") == 2 and "continues from" not in err
-    assert rows(path) == expected
-
-
 def test_rows_that_are_lost_are_measured_again(many, capsys, stopping):
     """A checkpoint is good only with the rows before it; a line cut short is none."""
     path, (expected, _) = many
@@ -264,22 +250,6 @@ def test_rows_that_are_lost_are_measured_again(many, capsys, stopping):
     assert main(["resume", "runs/mine"]) == 0
     assert "the rows recorded before it are not all there" in capsys.readouterr().err
     assert rows(path) == expected
-
-
-def test_a_checkpoint_of_another_run_is_not_taken(many, capsys, stopping):
-    path, _ = many
-    stopping(20)
-    main(["run", "spec.toml"])
-    (alien,) = checkpoints(path)
-    main(["run", "spec.toml", "-s", "batch=3", "--overwrite"])
-    (own,) = checkpoints(path)
-    assert own.name == alien.name
-    content = own.read_bytes()
-    main(["run", "spec.toml", "--overwrite"])
-    own.write_bytes(content)
-    capsys.readouterr()
-    main(["resume", "mine"])
-    assert "belongs to another run; passed over" in capsys.readouterr().err
 
 
 def test_finished_and_missing_runs(many, capsys):

@@ -1,9 +1,6 @@
 """What is printed fits the terminal it is printed on."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -54,28 +51,3 @@ def test_a_pipe_has_one_line_for_each_method(capsys):
         line.split()[0] == row["name"] and line.endswith(row["title"])
         for line, row in zip(lines[2:], rows, strict=False)
     )
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
-@pytest.mark.parametrize("width", [60, 200])
-def test_a_terminal(width):
-    import fcntl
-    import struct
-    import termios
-
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    words = [sys.executable, "-m", "undrift", "list", "methods"]
-    with subprocess.Popen(words, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        found = b""
-        try:
-            while part := os.read(ours, 65536):
-                found += part
-        except OSError:  # how Linux says that the other end is closed
-            pass
-    os.close(ours)
-    lines = found.decode().splitlines()
-    assert process.returncode == 0 and max(map(len, lines)) <= width
-    below = [line for line in lines if "Communication-efficient local" in line]
-    assert len(below) == 1 and below[0].startswith("  Comm" if width == 60 else "CELGD")

@@ -1,7 +1,6 @@
 """Networks that only the nodes of a federation can build, and what becomes of their models."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +21,9 @@ from undrift.engines.messages.format import dump, parse
 from undrift.engines.messages.packet import Packet
 from undrift.federate.federation import RECORD, FlowerFederation
 from undrift.federate.node import NodeConfig
-from undrift.federate.session import SuperLink
-from undrift.federate.supervise import Process, end_all
 from undrift.federate.worker import ClientWorker
 from undrift.flower.compat import NoFederation
 from undrift.flower.network import known
-from undrift.models import build
 from undrift.records.folder import Folder
 from undrift.runs.experiment import make
 from undrift.runs.run_experiment import run_in_folder
@@ -194,27 +190,3 @@ def test_frozen_tensors_that_were_not_described_are_asked_for_again(clinics):
     assert run(session, spec(clinics), clinics / "run").outcome.status == "done" and not left
     lines = (clinics / "run" / RECORD).read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["what"] for line in lines].count("refused") == 2
-
-
-@pytest.mark.slow
-def test_a_real_federation_exports_what_it_has_measured(clinics, capsys):
-    """Over Flower's own parts, with a node in its own processes for every client."""
-    link, processes = SuperLink(clinics / "link"), []
-    spec(clinics, MLP, "")
-    try:
-        for k in range(3):
-            words = ["--data", str(clinics / f"data{k}"), "--states", str(clinics / f"s{k}")]
-            words = ["join", "--superlink", link.address.place, *words]
-            log = clinics / f"node{k}.log"
-            processes.append(Process([sys.executable, "-m", "undrift", *words], log, {}))
-        asked = ["federate", str(clinics / "spec.toml"), "--superlink", link.address.place]
-        assert undrift([*asked, "--out", str(clinics / "runs")]) == 0
-    finally:
-        end_all(processes)
-        link.end()
-    folder, out = clinics / "runs" / "mine", clinics / "model.safetensors"
-    assert undrift(["export", str(folder), "Scaffold", "-o", str(out)]) == 0
-    net = build("mlp", 1, 8, 2, hidden=(4, 4), seed=7)
-    net.load_state_dict(load_file(out))
-    assert_measured(net, ud.load(folder).records[-1], clinics)
-    capsys.readouterr()

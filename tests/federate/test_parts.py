@@ -3,16 +3,13 @@
 import importlib
 import json
 import math
-import os
 import re
-import signal
 import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -23,37 +20,15 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 from undrift.cli import main as undrift
 from undrift.cli.run import unfinished
 from undrift.engines.messages.packet import Packet
-from undrift.federate import apps, clientapp_stub, supervise
-from undrift.federate.clientapp_stub import reached
+from undrift.federate import clientapp_stub, supervise
 from undrift.federate.keys import make_keys
 from undrift.federate.no_sent_code import Installed
 from undrift.federate.node import Joined, NodeConfig
-from undrift.federate.pipe import Pipe, listen
-from undrift.federate.session import Session, SuperLink, SuperLinkAddress, free_port
+from undrift.federate.session import SuperLink, SuperLinkAddress, free_port
 from undrift.federate.spec_job import Job
 from undrift.flower import compat
-from undrift.flower.compat import Lost, NoFederation
+from undrift.flower.compat import NoFederation
 from undrift.flower.grid_carrier import packed, unpacked
-
-
-def test_packets_through_a_pipe(tmp_path):
-    listener = listen(tmp_path / "s")
-    assert oct((tmp_path / "s").stat().st_mode)[-3:] == "600"
-
-    def echo():
-        connection, _ = listener.accept()
-        with closing(Pipe(connection)) as pipe:
-            table, content = pipe.receive()
-            pipe.send(Packet({"got": table}, content[::-1]))
-
-    threading.Thread(target=echo, daemon=True).start()
-    with closing(Pipe(reached(str(tmp_path / "s")))) as pipe:
-        content = os.urandom(3_000_000)
-        pipe.send(Packet({"a": [1, "é"]}, content))
-        assert pipe.receive() == ({"got": {"a": [1, "é"]}}, content[::-1])
-        with pytest.raises(OSError):
-            pipe.receive()
-    listener.close()
 
 
 def test_packets_in_flowers_records():
@@ -66,37 +41,6 @@ def test_packets_in_flowers_records():
     for other in (RecordDict(), RecordDict({"table": ConfigRecord({"json": "[1]"})}), changed):
         with pytest.raises(ValueError, match="message of undrift"):
             unpacked(other)
-
-
-def test_a_carrier_is_reached_through_a_pipe():
-    """A session asks the ServerApp for what a grid would do."""
-
-    class Carrier:
-        def nodes(self):
-            return ["7"]
-
-        def push(self, node, packet, ttl, group):
-            self.pushed = node, packet, ttl, group
-            return "1"
-
-        def pull(self, ids):
-            return {id: Packet({"id": id}, id.encode()) for id in ids}
-
-    here, there = map(Pipe, socket.socketpair())
-    carrier, session = Carrier(), Session.__new__(Session)
-    session._pipe = here
-    threading.Thread(
-        target=lambda: [apps.serve(carrier, there) for _ in range(3)], daemon=True
-    ).start()
-    with closing(here), closing(there):
-        assert session.nodes() == ["7"]
-        assert session.push("7", Packet({"a": 1}, b"x"), 9.0, "g") == "1"
-        assert carrier.pushed == ("7", Packet({"a": 1}, b"x"), 9.0, "g")
-        assert session.pull(["4", "5"]) == {k: Packet({"id": k}, k.encode()) for k in "45"}
-        assert session.pull([]) == {}
-        there.close()
-        with pytest.raises(Lost):
-            session.nodes()
 
 
 @pytest.mark.parametrize(("found", "fits"), [("1.42.3", True), ("1.43.0", False)])
@@ -116,47 +60,6 @@ def test_modules_that_a_server_sent_are_refused(tmp_path, monkeypatch):
         with pytest.raises(ImportError, match="code that was sent"):
             importlib.import_module(name)
     importlib.import_module("colorsys")
-
-
-def test_a_command_ends_with_whoever_started_it(tmp_path):
-    """Also when that process is killed, and with what the command started."""
-    child = (
-        "import subprocess, sys; subprocess.Popen(['sleep', '600']); import time; time.sleep(600)"
-    )
-    parent = (
-        "import sys, time\n"
-        "from pathlib import Path\n"
-        "from undrift.federate.supervise import Process\n"
-        f"Process([sys.executable, '-c', {child!r}], Path(sys.argv[1]))\n"
-        "print('ready', flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    command = [sys.executable, "-c", parent, str(tmp_path / "log")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"ready\n"
-        until = time.monotonic() + 20
-        while len(offspring(process.pid)) < 3 and time.monotonic() < until:
-            time.sleep(0.05)
-        started = offspring(process.pid)
-        assert len(started) >= 3
-        process.kill()
-    until = time.monotonic() + 20
-    while any(map(alive, started)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(alive, started))
-
-
-def offspring(root):
-    from tests.faults.federation import below
-
-    return [*below(root)]
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_small_programs_need_nothing_but_python():
@@ -374,21 +277,6 @@ def test_no_torch_in_what_flower_loads():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert "torch" not in json.loads(found.stdout)
-
-
-def test_the_launcher_runs_flowers_command(tmp_path):
-    """``--help`` of the real ``flwr-clientapp``, through the shim."""
-    path = tmp_path / "l.sock"
-    words = [*supervise.module("no_sent_code"), str(tmp_path), "flwr-clientapp"]
-    words += ["--listen", str(path)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as launcher:
-        try:
-            command = [sys.executable, "-I", "-S", clientapp_stub.__file__, str(path), "--help"]
-            for _ in range(2):
-                subprocess.run(command, check=True, timeout=60)
-        finally:
-            launcher.send_signal(signal.SIGTERM)
-        assert launcher.stdout.read().count(b"Run a Flower ClientApp") == 2
 
 
 def test_a_file_that_the_server_gave_no_digest_of_is_not_executed(tmp_path, monkeypatch):

@@ -9,10 +9,9 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from tests.federate.in_process import SPEC, assert_equal, draw, own, run, spec
+from tests.federate.in_process import SPEC, assert_equal, own, run, spec
 from undrift.core.problem import Facts, Unsupported
 from undrift.core.stopping import EVERYBODY, MEASURED
-from undrift.data.images import ImageSet, load_images
 from undrift.engines import Simulate
 from undrift.engines.federated import Remote
 from undrift.engines.messages.packet import Packet
@@ -20,9 +19,7 @@ from undrift.federate.federation import RECORD, FlowerFederation
 from undrift.federate.node import NodeConfig
 from undrift.federate.worker import ClientWorker
 from undrift.flower.compat import NoFederation
-from undrift.models import build
 from undrift.problems.logistic import Logistic
-from undrift.problems.neural.problem import Neural
 from undrift.runs.events import Measured
 from undrift.runs.experiment import make
 from undrift.spec.errors import BadSpec
@@ -219,33 +216,6 @@ def test_a_problem_that_everybody_can_build_is_measured_at_the_server(shared):
     far = run(shared, spec(top="batch = 3\nper_client = true"))
     here = far.engine.problem.whole.client_metrics(far.model)
     assert far.engine.client_metrics()["loss"].tolist() == here["loss"].tolist()
-
-
-def images(more="", top="batch = 4"):
-    more = f'data = "pets"\nmodel = "mlp"\nhidden = 4\n{more}'
-    return spec("Scaffold", f"{top}\ndtype = 'float64'", "images", more)
-
-
-def test_images_that_nobody_else_sees(tmp_path):
-    rng, sizes = np.random.default_rng(0), [(40, 4), (10, 60), (16, 22)]
-    for k, (train, test) in enumerate(sizes):
-        draw(tmp_path / f"data{k}" / "pets", {"train": train, "test": test}, rng)
-    far = run(own(tmp_path), images("train_metrics = true"), tmp_path)
-    assert far.outcome.status == "done"
-    assert far.engine.ledger.gradients == 4 * 3 * 3
-    sets = [load_images("pets", tmp_path / f"data{k}") for k in range(3)]
-    fields = ("images", "labels", "test_images", "test_labels")
-    joined = {name: torch.cat([getattr(one, name) for one in sets]) for name in fields}
-    ends = np.cumsum([train for train, _ in sizes])
-    whole = Neural(
-        build("mlp", 1, 8, 2, hidden=(4, 4)),
-        ImageSet(**joined, classes=sets[0].classes, name="pets"),
-        np.split(np.arange(ends[-1]), ends[:-1]),
-        train_metrics=True,
-    ).to(torch.float64, torch.device("cpu"))
-    found, expected = far.engine.metrics(), whole.metrics(far.model)
-    assert found.keys() == expected.keys()
-    assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_rows_of_some_clients_are_marked_and_decide_nothing(tmp_path, hospitals):

@@ -1,7 +1,5 @@
 """Nodes that a SuperLink does not let in say why; real parts on this machine."""
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -11,7 +9,6 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 from undrift.federate.keys import make_keys
 from undrift.federate.node import Joined, NodeConfig
 from undrift.federate.session import Session, SuperLink, SuperLinkAddress, free_port
-from undrift.federate.supervise import Process
 from undrift.flower.compat import NoFederation
 
 pytestmark = pytest.mark.slow
@@ -76,38 +73,3 @@ def test_no_run_without_the_certificate(guarded):
     address = SuperLinkAddress(link.address.place, strangers / "ca.crt")
     with Session(address, print) as session, pytest.raises(NoFederation, match="takes no run"):
         session.open()
-
-
-def test_a_federation_ends_with_a_node_that_will_never_do(tmp_path):
-    """One of two clients joins, without the data: nobody waits for the other."""
-    problem = '[problem]\nname = "logistic"\ndata = "wards"\nclients = 2\n'
-    method = '[[method]]\nname = "FedAvg"\nlr = 0.1\n'
-    (tmp_path / "spec.toml").write_text(f'name = "mine"\nrounds = 2\n{problem}\n{method}')
-    (tmp_path / "data").mkdir()
-    link, words = SuperLink(tmp_path / "link"), [sys.executable, "-m", "undrift"]
-    place = ["--superlink", link.address.place]
-    own = ["--data", str(tmp_path / "data"), "--states", str(tmp_path / "s")]
-    node = Process([*words, "join", *place, *own], tmp_path / "node.log", {})
-    try:
-        done = subprocess.run(
-            [*words, "federate", str(tmp_path / "spec.toml"), *place],
-            capture_output=True, encoding="utf-8", timeout=180, cwd=tmp_path,
-        )  # fmt: skip
-    finally:
-        node.hang_up()
-        node.end()
-        link.end()
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
-    name = (tmp_path / "s" / "name").read_text()
-    for word in (f"node {name} cannot take part", "wards", "start again"):
-        assert word in last
-
-
-def test_the_command_says_it_in_one_line(guarded, tmp_path):
-    link, keys, _ = guarded
-    words = [sys.executable, "-m", "undrift", "join", "--superlink", link.address.place]
-    words += ["--part", "0", "--ca", str(keys / "ca.crt"), "--states", str(tmp_path / "s")]
-    done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=180)
-    assert done.returncode == 1
-    assert "must be registered" in done.stderr.strip().splitlines()[-1]

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.federate.session import SuperLink, free_port
+from undrift.federate.session import free_port
 
 SPEC = """\
 name = "mine"
@@ -75,20 +75,6 @@ def test_nobody_else_reads_a_federation_and_it_cleans_up(tmp_path, short, number
         federate.wait(60)
     until(lambda: not databases(nodes) and not [*short.iterdir()], 30)
     assert open_to_others(nodes) == []
-
-
-@pytest.mark.thorough
-def test_a_superlink_is_for_its_user_alone(tmp_path):
-    usual = os.umask(0o022)
-    try:
-        link = SuperLink(tmp_path / "link")
-    finally:
-        os.umask(usual)
-    try:
-        assert databases(tmp_path) and open_to_others(tmp_path / "link") == []
-    finally:
-        link.end()
-    assert not databases(tmp_path)
 
 
 @pytest.mark.thorough

@@ -1,6 +1,5 @@
 """The example app runs on a SuperLink and SuperNodes of Flower's, and in its simulation."""
 
-import ast
 import json
 import os
 import subprocess
@@ -94,15 +93,3 @@ def test_the_app_is_what_simulate_computes(clients, simulated, tmp_path):
     net.load_state_dict(load_file(saved))
     x = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
     assert float((x - near.x).norm() / near.x.norm()) < 1e-6
-
-
-def test_it_is_short():
-    """Beside imports, docstrings, the model and the data: what a user has to write."""
-    count = 0
-    for name in ("server_app.py", "client_app.py"):
-        body = ast.parse((APP / name).read_text(encoding="utf-8")).body
-        own = [node for node in body if isinstance(node, ast.Assign | ast.FunctionDef)]
-        for node in own:
-            first = min([node, *getattr(node, "decorator_list", [])], key=lambda part: part.lineno)
-            count += node.end_lineno - first.lineno + 1
-    assert count <= 30

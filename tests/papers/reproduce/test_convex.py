@@ -13,14 +13,14 @@ from undrift.problems import build
 from undrift.theory import fedcet
 from undrift_papers.fedred import rates
 from undrift_papers.reproduce import grid as search
-from undrift_papers.reproduce import measured, results
+from undrift_papers.reproduce import measured
 from undrift_papers.reproduce.cache import Cache
 from undrift_papers.reproduce.items import Column, item
 from undrift_papers.reproduce.page import text
 from undrift_papers.reproduce.perform import ItemOptions, wants
 from undrift_papers.reproduce.readouts import readout
 from undrift_papers.reproduce.results import Report, collect
-from undrift_papers.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED, judge
+from undrift_papers.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED
 
 from .test_cache import go as performed
 
@@ -152,23 +152,6 @@ def test_a_search_from_the_command_line(grid, tmp_path, capsys):
     assert "6 runs: 6 kept, 0 to do" in said and "2 runs: 1 kept, 1 to do" in said
 
 
-def test_the_grid_of_figure_2_follows_the_papers_rule():
-    """lambda = p eta, one over the local steps times the step, or a tenth of that; the same steps
-    for everyone.
-    """
-    grid = item("fedred/figure-2").grid
-    places = {(10, 0.3), (30, 1.0), (100, 30.0)}
-    for label, weight in (("DANE+-GD", "lam"), ("FedProx", "mu"), ("FedRed-GD", "lam")):
-        found = {}
-        for point in grid[label]:
-            steps = point["steps"] if "steps" in point else round(1 / point["p"])
-            lr = point["lr"] if "lr" in point else round(1 / point["eta"], 3)
-            found.setdefault((steps, lr), []).append(point[weight] * steps * lr)
-        assert places < set(found) == {(p["steps"], p["lr"]) for p in grid["Scaffold"]}
-        assert all(shares == pytest.approx([1, 0.1], rel=1e-5) for shares in found.values())
-    assert {(round(1 / p["p"]), p["lr"]) for p in grid["Scaffnew"]} == set(found)
-
-
 # Slopes and savings.
 
 
@@ -204,29 +187,6 @@ def test_a_saving_over_a_run_that_is_not_over_is_not_known():
     assert readout(column, mine, True) is None
     reached = [*theirs, {"round": 3, "gap": 0.1, "vectors": 6}]
     assert readout(column, mine, True, reached, False) == pytest.approx(6 / 16)
-
-
-def test_what_a_run_is_held_against_has_rounds_of_its_own():
-    """GD has 3 of 250 rounds, so what DANE saves is not known; after 3 of 3 it is."""
-
-    def kept(rows):
-        last = rows[-1]["round"]
-        return SimpleNamespace(
-            last=last,
-            over=lambda rounds: last >= rounds,
-            until=lambda rounds: rows,
-            seeded=True,
-        )
-
-    runs = {
-        "GD": [kept([{"round": k, "gap": 1.0, "vectors": k} for k in range(4)])],
-        "DANE": [kept([{"round": k, "gap": 0.1**k, "vectors": k} for k in range(6)])],
-    }
-    column = Column("saving", of="gap", to=0.1, than="GD", printed={"DANE": 20})
-    for rounds, ours in ((250, None), (3, math.inf)):
-        cells = results.cells(column, runs, {"GD": rounds, "DANE": 5})
-        assert cells["DANE"].ours == ours
-        assert judge(column, cells).numbers == (ours is not None)
 
 
 def test_the_factors_of_fedcet_are_those_of_gradient_descent():

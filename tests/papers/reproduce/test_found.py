@@ -1,7 +1,6 @@
 """The note in every item of the runs that its reason and causes are about."""
 
 import json
-import tomllib
 
 import pytest
 from tools.found import PAGES, PAPERS, changes, written
@@ -49,23 +48,6 @@ def test_only_the_note_is_written(item, tmp_path):
         line if "of May" in before else before for before in ITEM.splitlines()
     ]
     assert changed(tmp_path) == []
-
-
-def test_a_note_that_was_not_there_is_added(item):
-    item.write_text(
-        ITEM.replace("found = { rounds = 10, agree = 1, ordered = 0 }  # {of May}\n", "")
-    )
-    with pytest.raises(ValueError):  # the line in the reason is none
-        written(item, NEW)
-    item.write_text('[item]\nreason = "Because"\nseeds = 2\n')
-    text = written(item, NEW)
-    assert tomllib.loads(text) == {"item": {"found": NEW, "reason": "Because", "seeds": 2}}
-
-
-def test_line_ends_stay(item):
-    item.write_bytes(ITEM.replace("\n", "\r\n").encode())
-    text = written(item, NEW)
-    assert text.count("\r\n") == text.count("\n") == ITEM.count("\n")
 
 
 def test_items_that_were_not_run_or_say_nothing_need_no_note(item, tmp_path):

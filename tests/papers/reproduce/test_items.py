@@ -91,42 +91,6 @@ def test_items_share_runs():
     assert len(keys(c) & keys("fedacg/table-b")) == len(keys(d) & keys("fedacg/table-c")) == 16
 
 
-def test_the_simulators_table_has_the_settings_of_its_readme():
-    """Local lr, decay and prox weight; FedDyn's decay is 0.9995 or 1.0, FedProx's weight 0.1 or
-    0.01.
-    """
-    it = item("fedspeed/readme")
-    judged = [panel for panel in it.panel if panel.column[0].judged]
-    assert [panel.name for panel in judged] == ["dir", "iid"]
-    for panel in judged:
-        settings = {
-            want.entry.label: (
-                want.entry.method,
-                want.spec.setting(want.entry)["schedule"].rate,
-                want.rounds,
-            )
-            for want in wants(it, panel, ItemOptions())
-        }
-        assert {label: decay for label, (_, decay, _) in settings.items()} == {
-            "FedAvg": 0.998, "FedProx": 0.998, "FedAdam": 0.998, "SCAFFOLD": 0.998,
-            "FedCM": 0.998, "FedDyn": 0.9995, "FedSpeed": 0.998,
-        }  # fmt: skip
-        assert {(method.lr, rounds) for method, _, rounds in settings.values()} == {(0.1, 1000)}
-        prox, dyn, speed = (settings[label][0] for label in ("FedProx", "FedDyn", "FedSpeed"))
-        assert prox.mu == dyn.alpha == 1 / speed.lam == 0.1
-
-
-def test_the_pool_of_figure_f():
-    spec = item("fedacg/figure-f").spec(item("fedacg/figure-f").panel[0])
-    assert (spec.cohort.size, spec.cohort.pool, spec.cohort.renew, spec.problem.clients) == (
-        10,
-        250,
-        100,
-        500,
-    )
-    assert spec.rounds == 1000 and spec.problem.beta == 0.3
-
-
 def test_names():
     for paper, expected in PAPERS.items():
         assert {name.partition("/")[2] for name in (it.name for it, _ in find(paper))} >= expected

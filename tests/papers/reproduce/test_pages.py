@@ -7,11 +7,7 @@ from tests.papers.reproduce.conftest import SPEC
 
 from undrift.cli import main
 from undrift_papers.reproduce import items
-from undrift_papers.reproduce.cache import Cache
-from undrift_papers.reproduce.figure import figure
 from undrift_papers.reproduce.page import index
-from undrift_papers.reproduce.perform import ItemOptions
-from undrift_papers.reproduce.results import collect
 from undrift_papers.reproduce.verdict import LITTLE
 
 
@@ -211,20 +207,6 @@ def test_a_second_seed_that_is_not_over_changes_no_number(undrawn, tmp_path, cap
     assert (after["panels"], after["verdict"]) == (before["panels"], before["verdict"])
 
 
-def test_a_picture_shows_the_longest_seed_and_how_far_others_went(undrawn, tmp_path, seeded):
-    words = ["reproduce", "toy/figure-1", "--out", str(tmp_path)]
-    assert main(words) == 0
-    assert main([*words, "--seeds", "2", "--rounds", "10"]) == 0
-    report = collect(items.item("toy/figure-1"), ItemOptions(), Cache(tmp_path))
-    drawn = figure(report)
-    lines = [line for ax in drawn.axes for line in ax.lines if len(line.get_xdata()) > 1]
-    bands = [band for ax in drawn.axes for band in ax.collections]
-    assert lines and all(line.get_xdata()[-1] == 40 for line in lines)
-    assert len(bands) == len(lines)
-    ends = [band.get_paths()[0].vertices[:, 0].max() for band in bands]
-    assert set(ends) == {10}
-
-
 @pytest.mark.parametrize(
     ("words", "near"),
     [(["tpy"], "did you mean toy"), ([], "nothing to"), (["toy", "--only", "SCAFOLD"], "SCAFFOLD")],
@@ -259,23 +241,3 @@ def test_data_that_are_absent_are_the_reason(tmp_path, monkeypatch, capsys):
     assert code == 1 and "not run" in said.out
     assert len([line for line in said.err.splitlines() if "not run: " in line]) == 1
     assert "cifar10 is not there" in (tmp_path / "pages" / "fedrecu" / "figure-8.md").read_text()
-
-
-def test_an_item_is_no_spec_but_its_base_is(tmp_path):
-    from undrift.spec.errors import BadSpec
-    from undrift.spec.reader import load
-    from undrift_papers.reproduce.items import PAPERS
-
-    with pytest.raises(SystemExit):
-        main(["run", str(PAPERS / "fedspeed" / "table-1.toml"), "--out", str(tmp_path)])
-    assert len(load(PAPERS / "fedspeed" / "setting-a.toml").entries) == 8
-    spec = load(PAPERS / "fedspeed" / "table-7.toml", ["method.all.rho=0.2"])
-    assert [getattr(entry.method, "rho", None) for entry in spec.entries] == [
-        None,
-        None,
-        0.1,
-        0.1,
-        0.2,
-    ]
-    with pytest.raises(BadSpec, match="did you mean all"):
-        load(PAPERS / "fedspeed" / "table-7.toml", ["method.al.rho=0.2"])
