@@ -2,13 +2,9 @@
 was run yet.
 """
 
-import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
-import pytest
 from tests.cli.stopping import rows
 
 from undrift.cli import main
@@ -52,31 +48,3 @@ def test_a_full_disk_ends_the_run_and_keeps_the_rows(place, capsys):
     assert main(["resume", "mine"]) == 0
     assert main(["run", "spec.toml", "-s", "rounds=200", "--out", "whole"]) == 0
     assert rows(folder.path) == rows(place / "whole/mine")
-
-
-UNPRIVILEGED = """
-import os, sys
-from undrift.cli import main
-main(["run", "spec.toml", "--out", sys.argv[1]])  # loads all that is needed while it can be read
-if os.geteuid() == 0:
-    os.seteuid(65534)
-sys.exit(main(["run", "spec.toml", "--out", "closed"]))
-"""
-
-
-@pytest.fixture
-def open_place(place):
-    """A folder that everybody can read, with the spec and a folder that only root may write."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        shutil.copy(place / "spec.toml", name)
-        (Path(name) / "closed").mkdir(mode=0o555)
-        yield Path(name)
-
-
-def test_a_folder_that_is_read_only(place, open_place):
-    words = [sys.executable, "-c", UNPRIVILEGED, str(place)]
-    done = subprocess.run(words, cwd=open_place, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "closed/mine: Permission denied" in done.stderr.splitlines()[-1]
-    assert not list((open_place / "closed").iterdir())

@@ -81,6 +81,8 @@ def test_keys_are_private(keys):
     assert (keys / "node0").read_bytes().startswith(b"-----BEGIN OPENSSH PRIVATE KEY")
     assert (keys / "node0.pub").read_bytes().startswith(b"ecdsa-sha2-nistp384 ")
     assert len((keys / "secret").read_bytes()) == 32
+    with pytest.raises(FileExistsError):  # and none is replaced
+        make_keys(keys, 1, [])
 
 
 @pytest.mark.parametrize(

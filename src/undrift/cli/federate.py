@@ -19,8 +19,6 @@ from undrift.spec.schema import Spec
 if TYPE_CHECKING:
     from undrift.federate.session import SuperLinkAddress
 
-GAP = "target is a gap f(x) - f*, and nobody here knows f*: every method runs all its rounds."
-
 
 def add(parser: Parser) -> None:
     parser.description = (
@@ -95,8 +93,6 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     from undrift.federate.federation import FlowerFederation
     from undrift.federate.session import Session, SuperLink, local_federation
 
-    if spec.target is not None:
-        say(GAP)
     made(folder.path)
     folder.lock()
     try:
@@ -134,9 +130,6 @@ def keys(args: Namespace) -> int:
     """Make certificates and keys."""
     from undrift.federate.keys import make_keys
 
-    folder = args.keys or Path("keys")
-    if folder.exists() and any(folder.iterdir()):
-        refuse([f"{folder} is there already: give another folder, --keys FOLDER"])
-    for line in make_keys(folder, args.nodes, args.hosts):
+    for line in make_keys(args.keys or Path("keys"), args.nodes, args.hosts):
         say(line)
     return OK

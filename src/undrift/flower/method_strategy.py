@@ -160,7 +160,9 @@ class MethodStrategy(FedAvg):
             clients = agreed([about["network"] for about in said], federation.who)
             self._model = _model(clients, initial_arrays)
             dtype = getattr(torch, said[0]["dtype"])
-            facts = _facts([about["samples"] for about in said], _vector(self._model).to(dtype))
+            names, initial = self._model.layout.names, self._model.initial
+            first = torch.cat([initial[name].reshape(-1) for name in names]).to(dtype)
+            facts = _facts([about["samples"] for about in said], first)
             self._engine = self._engine_of(Remote(facts, federation, None), timeout)
             try:
                 return super().start(
@@ -236,11 +238,6 @@ def _model(clients: Description, arrays: ArrayRecord) -> StateDict:
             "every node"
         )
     return found
-
-
-def _vector(model: StateDict) -> Tensor:
-    """Where a run begins."""
-    return torch.cat([model.initial[name].reshape(-1) for name in model.layout.names])
 
 
 class AppCarrier(GridCarrier):
