@@ -20,6 +20,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -92,7 +93,11 @@ def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
     torch.cuda.synchronize()
     warm_up, started = time.perf_counter() - started, time.perf_counter()
     rows: list[Row] = []
-    Trial(engine, 1 + rounds, 10, rows.append).run()
+    task = SimpleNamespace(
+        label="", method=engine.method, problem=engine.problem, rounds=1 + rounds, every=10
+    )
+    task.per_client, task.engine = False, lambda draws: engine
+    Trial(task, 0, 0, emit=lambda event: rows.append(event.row)).train()  # type: ignore[arg-type]
     history = History(rows)
     torch.cuda.synchronize()
     spent = time.perf_counter() - started

@@ -25,7 +25,8 @@ runs = ud.run([ud.FedAvg(lr=0.1), ud.FedDyn(lr=0.1, alpha=0.1)], problem, seed=[
 for (label, _), run in runs.items():
     clients = run.per_client
     accuracy = clients["accuracy"]  # [rows, clients]
-    print(f"{label}: mean {accuracy[-1].mean():.1%}, worst tenth {clients.worst(0.1)[-1]:.1%}")
-    last = clients.ranking()[0]
+    tenth = run.history["client_accuracy_worst10"][-1]
+    print(f"{label}: mean {accuracy[-1].mean():.1%}, worst tenth {tenth:.1%}")
+    last = int(np.nanargmin(accuracy[-1]))
     share = problem.label_counts(np.array([last]))[0]
     print(f"  client {last} has {accuracy[-1, last]:.0%}, and most of the digit {share.argmax()}")

@@ -42,4 +42,4 @@ def test_step_sizes(tmp_path, monkeypatch):
     assert network["best"] not in (min(scores), max(scores))
     assert network["run"].history.last["accuracy"] > 0.85
     assert decay["fading"].history.last["gap"] < 0.5 * decay["steady"].history.last["gap"]
-    assert large["run"].status == "diverged" and large["run"].suggested["lr"] < 0.5
+    assert large["run"].status == "diverged" and "try lr = 0.0" in large["run"].note

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import secrets
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -92,6 +93,15 @@ def read_json(text: bytes) -> Any:
         return shallow(_JSON.decode(text.decode()))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def finite(value: object) -> object:
+    """The same for JSON, which has no NaN and no infinity: those become null, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: finite(inside) for key, inside in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(finite, value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def shallow(found: Any) -> Any:

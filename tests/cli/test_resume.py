@@ -125,7 +125,7 @@ def many(place, capsys, monkeypatch):
 def test_killed_between_the_mark_of_the_end_and_tidying_up(many, again, monkeypatch):
     path, (expected, outcomes) = many
     with monkeypatch.context() as killed, pytest.raises(Killed):
-        killed.setattr(Folder, "_clear", die)
+        killed.setattr(Folder, "tidy", die)
         main(["run", "spec.toml"])
     assert (path / "checkpoints/outcomes.jsonl").exists() and (path / "summary.json").exists()
     assert main(again) == 0

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from tests.engines.test_local import Twice
 from tests.engines.test_seams import Stacking, Summing
 from tests.objectives.world import federation
+from tests.trials import trial
 
 from undrift.check.federations import example, least_squares
 from undrift.core import Message, Method, Phase, State, Vec, registry
@@ -31,10 +32,8 @@ from undrift.objectives import MOON
 from undrift.problems import regression
 from undrift.problems.named import build
 from undrift.problems.neural import metrics as passes
-from undrift.records.models import Best
-from undrift.runs.callbacks import Callbacks
 from undrift.runs.clients import measured_clients
-from undrift.runs.trial import Trial, TrialRules, measure
+from undrift.runs.trial import TrialRules, measure
 
 CLIENTS = 7
 STEPS = [3, 1, 2, 5, 3, 2, 4]
@@ -271,11 +270,10 @@ def watched():
         seen.append(moment.round)
         return {"score": -moment.round}
 
-    rows, best = [], Best(engine.problem, Goal(metric="score", mode="max"))
-    rules = TrialRules(early=EarlyStopping(metric="score", mode="max", patience=2))
-    callbacks = Callbacks([score], "one", 0)
-    trial = Trial(engine, 9, 1, rows.append, best, rules=rules, callbacks=callbacks)
-    found = trial.run(), [row["score"] for row in rows], best.round, bool(seen)
+    rows, goal = [], Goal(metric="score", mode="max")
+    early = EarlyStopping(metric="score", mode="max", patience=2)
+    going = trial(engine, 9, watch=rows.append, rules=TrialRules(None, early, goal, [score]))
+    found = going.train(), [row["score"] for row in rows], going.best.round, bool(seen)
     expected = "early", [0, -1, -2], 0, engine.leads
     return None if found == expected else f"{found} instead of {expected}"
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.rounds import after
+from tests.trials import trial
 
 import undrift as ud
 from undrift.check.federations import example, least_squares
@@ -30,7 +31,6 @@ from undrift.methods import (
     MimeMVR,
     Scaffold,
 )
-from undrift.runs.trial import Trial
 
 PROBLEM = least_squares()
 
@@ -361,9 +361,9 @@ def test_ranks_decide_together_when_to_stop_and_when_to_keep():
 
     engine = Follower(FedAvg(lr=0.01), PROBLEM)
     kept = []
-    trial = Trial(engine, 100, 1, lambda row: None)
-    trial.keep = lambda: kept.append(engine.round)
-    assert trial.run(pause=1e9) == "stopped"
+    going = trial(engine, 100)
+    going.keep = lambda: kept.append(engine.round)
+    assert going.train(pause=1e9) == "stopped"
     assert not any(asked) and engine.round == 3 and kept == [3, 3]
 
 

@@ -20,7 +20,8 @@ import undrift as ud
 from tests.faults.tally import Tally, arguments
 from tests.runs.test_advice import BUILT, PROBLEMS, task
 from tests.runs.test_divergence import CASES, ended
-from undrift.runs.experiment import perform
+from undrift.runs.advice import prescribed
+from undrift.runs.trial import Trial
 
 LATE = 2
 METHODS = {
@@ -55,15 +56,15 @@ def tamed(tally: Tally, problems: list[str], methods: list[str]) -> None:
     """Every problem and method with a step too long, and again with what is suggested."""
     for name, method in product(problems, methods):
         bad, problem = METHODS[method](PROBLEMS[name][1]), BUILT[name]
-        outcome = perform(task(bad, problem), 0, 0).outcome
-        text = None
-        if not outcome.suggested:
+        outcome = Trial(task(bad, problem), 0, 0).run().outcome
+        text, suggested = None, prescribed(task(bad, problem))
+        if not suggested:
             text = f"it ended as {outcome.status}, and suggests nothing"
         else:
-            run = ud.run(dataclasses.replace(bad, **outcome.suggested), problem, rounds=20, steps=5)
+            run = ud.run(dataclasses.replace(bad, **suggested), problem, rounds=20, steps=5)
             losses = run.history["loss"]
             if run.status != "done" or not losses[-1] < losses[0]:
-                text = f"with {outcome.suggested} it ended as {run.status}"
+                text = f"with {suggested} it ended as {run.status}"
         tally.add(f"{name}, {method}", text)
 
 

@@ -39,7 +39,7 @@ from undrift.engines.messages import format
 from undrift.engines.messages.format import dump, read
 from undrift.records import journal
 from undrift.records.folder import CHECKPOINTS, Folder
-from undrift.runs import experiment
+from undrift.runs.trial import Trial
 
 HEAD = """\
 name = "mine"
@@ -234,17 +234,19 @@ def go(*words: str, deadly: Point | None = None) -> int:
 
 def watch_states() -> None:
     """Leave digests of all states when a method ends, and a mark for every round begun."""
-    perform, run_round = experiment.perform, Engine.run_round
+    run, run_round = Trial.run, Engine.run_round
 
-    def performed(task, seed, *about, **more):
-        result = perform(task, seed, *about, **more)
+    def watched(trial, *about):
+        result = run(trial, *about)
         tensors, counters = result.engine.snapshot()
         digest = hashlib.sha256(str(counters).encode())
         for name in sorted(tensors):
             digest.update(name.encode())
             digest.update(tensors[name].contiguous().numpy().tobytes())
         Path(STATES).mkdir(exist_ok=True)
-        (Path(STATES) / f"{task.label}-{seed}").write_text(digest.hexdigest(), encoding="utf-8")
+        (Path(STATES) / f"{trial.task.label}-{trial.seed}").write_text(
+            digest.hexdigest(), encoding="utf-8"
+        )
         return result
 
     def begun(engine):
@@ -252,7 +254,7 @@ def watch_states() -> None:
             file.write(b"x")
         run_round(engine)
 
-    experiment.perform, Engine.run_round = performed, begun
+    Trial.run, Engine.run_round = watched, begun
 
 
 def rest(pid: int) -> int:

@@ -37,7 +37,6 @@ from tests.faults.tally import Tally, arguments
 from undrift.cli import launch
 from undrift.cli import main as undrift
 from undrift.cli import run as verb
-from undrift.runs import experiment, run_experiment
 
 RANKS = (2, 4)
 LONGEST = 10.0
@@ -97,7 +96,6 @@ def go(*words: str) -> int:
         return pid
     launch.subprocess.Popen = Forked
     watch_states()
-    run_experiment.perform = experiment.perform
     answer([*words, "--checkpoint", "0"])
     return 0
 

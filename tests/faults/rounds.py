@@ -17,10 +17,10 @@ import torch
 
 from tests.faults.clients import BAD, METHODS, PROBLEM, states
 from tests.faults.tally import Tally, arguments
+from tests.trials import trial
 from undrift.check.federations import example, phases, random_clients
 from undrift.engines import Engine, Simulate, Wire
 from undrift.methods import registry
-from undrift.runs.trial import Trial
 
 SINCE, PATIENCE = 2, 3
 
@@ -39,7 +39,7 @@ def problem_with(
     if not _equal(before, states(engine)):
         return "the first skipped round left a trace"
     rows: list[dict] = []
-    status = Trial(engine, 100, 1, rows.append).run()
+    status = trial(engine, 100, watch=rows.append).train()
     if status != "stuck":
         return f"it ended as {status}"
     if engine.ledger.skipped != PATIENCE + 1:

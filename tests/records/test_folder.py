@@ -65,7 +65,7 @@ def test_a_finished_run(folder, spec):
     later |= {"left_out.jsonl", "clients.jsonl", "checkpoints"}
     assert {f.name for f in folder.path.iterdir()} == set(FILES) - later
     assert folder.document() == spec.document()
-    assert folder.rows() == [ROW, ROW | {"round": 1, "gap": math.inf}]
+    assert folder.rows() == [ROW, ROW | {"round": 1, "gap": None}]
     assert parquet.read_table(folder.file("metrics.parquet")).to_pylist() == folder.rows()
     assert folder.outcomes() == [Outcome("FedAvg", "FedAvg", 0, "done", {"lr": 0.1})]
     assert "hello" in folder.file("log.txt").read_text()
@@ -73,24 +73,15 @@ def test_a_finished_run(folder, spec):
 
 def test_rows_are_on_disk_at_once_and_valid_json(folder, spec):
     folder.start(spec, {})
-    folder.append(ROW | {"gap": math.nan})
-    (line,) = folder.file("metrics.jsonl").read_text().splitlines()
-    assert json.loads(line, parse_constant=pytest.fail)["gap"] is None
+    row = ROW | {"label": "inf", "gap": math.nan, "loss": -math.inf}
+    folder.append(row, {"round": 0, "of": "test", "loss": [1.0, math.inf, math.nan]})
+    for name in ("metrics.jsonl", "clients.jsonl"):
+        (line,) = folder.file(name).read_text().splitlines()
+        json.loads(line, parse_constant=pytest.fail)
+    assert folder.rows() == [row | {"gap": None, "loss": None}]
+    assert folder.record().clients[0]["loss"] == [1.0, None, None]
     assert folder.state(spec) == "unfinished"
     assert folder.outcomes() == []
-
-
-def test_infinite_numbers_are_read_back_and_words_stay_words(folder, spec):
-    folder.start(spec, {})
-    row = ROW | {"label": "inf", "loss": math.inf, "drift": -math.inf, "client_loss_std": math.nan}
-    folder.append(row)
-    for line in folder.file("metrics.jsonl").read_text().splitlines():
-        json.loads(line.split("\t")[0], parse_constant=pytest.fail)
-    assert folder.rows() == [row | {"client_loss_std": None}]
-    folder.file("metrics.jsonl").write_text(json.dumps(ROW | {"loss": None}) + "\n")
-    older = Folder(folder.path)
-    older.file("environment.json").write_text("{}")
-    assert older.rows() == [ROW | {"loss": None}]
 
 
 def test_another_spec_is_another_run(folder, spec):
@@ -255,20 +246,6 @@ def test_replacing_a_run_may_be_cut_short_at_any_file(folder, spec, monkeypatch,
         folder.resume()
     folder.start(spec, {"python": "5"})
     assert folder.environment == {"python": "5"} and folder.outcomes() == []
-
-
-def test_what_is_to_be_said_of_the_data(folder, spec):
-    assert folder.note == ""
-    folder.start(spec, {"note": "JPEG q80"})
-    assert folder.note == "JPEG q80"
-    folder.file("environment.json").write_text("[")
-    assert folder.note == "" and folder.environment == {}
-
-
-@pytest.mark.parametrize("samples", ["train", "test", None])
-def test_a_folder_keeps_what_the_problem_says_of_its_metrics(samples, folder, spec):
-    folder.start(spec, {"metric_samples": samples})
-    assert folder.metric_samples == samples
 
 
 def test_a_federation_that_ended_before_its_run_began_is_not_in_the_way(folder, spec):

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from pyarrow import parquet
 from tests.cli.stopping import after, rows
+from tests.trials import trial
 
 import undrift as ud
 from undrift.check.federations import least_squares
@@ -17,7 +18,6 @@ from undrift.records.rows import LEFT_OUT
 from undrift.runs.events import LeftOut
 from undrift.runs.experiment import make
 from undrift.runs.run_experiment import run_in_folder
-from undrift.runs.trial import Trial
 from undrift.spec.reader import parse
 
 SPEC = """\
@@ -189,5 +189,5 @@ def test_a_trial_empties_the_list_of_its_engine():
         told.extend(rejections)
         longest.append(len(rejections))
 
-    assert Trial(engine, 9, 3, lambda row: None, leave_out=hear).run() == "done"
+    assert trial(engine, 9, 3, leave_out=hear).train() == "done"
     assert len(told) == 9 and max(longest) == 1 and engine.rejections == []

@@ -3,7 +3,6 @@
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 from undrift.plots.columns import metric
 from undrift.records import differences
@@ -143,6 +142,8 @@ def rename(folder: Folder) -> None:
 
 def comparison(rows, target=None, note="", samples=None, document=None) -> Comparison:
     """Rows that no folder has, as if they were of one run."""
-    folder = SimpleNamespace(note=note, metric_samples=samples, environment={}, from_python="")
-    run = RunOnDisk(folder, "one", "", document or {}, rows, [], [], [])
+    about = {"note": note, "metric_samples": samples}
+    names = {row["label"]: row.get("method", "") for row in rows}
+    usual = {"method": [{"label": label, "name": name} for label, name in names.items()]}
+    run = RunOnDisk(None, "one", "", document or usual, rows, [], [], [], about)
     return Comparison(metric(rows), [run], target)

@@ -8,6 +8,7 @@ from tests.report.recorded import against, summarise
 
 from undrift.plots.columns import metric
 from undrift.records.folder import Outcome
+from undrift.report.numbers import UNKNOWN
 from undrift.report.summary import COUNTED, aim, partly
 from undrift.report.tables import Tile, results, tiles
 
@@ -35,33 +36,43 @@ def test_spent_until_the_target_as_means_over_seeds():
     (s,) = summarise(
         rows("A", 0, [1.0, 0.1, 0.01]) + rows("A", 1, [1.0, 0.5, 0.2, 0.05]), target=0.1
     )
-    assert (s.seeds, s.reached, s.need("rounds")) == (2, 2, 2.0)
-    assert (s.need("vectors"), s.need("gradients")) == (4.0, 100.0)
-    assert s.end("gap") == pytest.approx(0.03) and s.spent("seconds") == 1.25
+    assert (s.seeds, s.reached, s.needed["rounds"].mean) == (2, 2, 2.0)
+    assert (s.needed["vectors"].mean, s.needed["gradients"].mean) == (4.0, 100.0)
+    assert s.end("gap").mean == pytest.approx(0.03) and s.end("seconds").mean == 1.25
     assert s.metric == "gap"
 
 
 def test_a_seed_that_misses_the_target_leaves_no_mean():
     found = summarise(rows("A", 0, [1.0, 0.1]) + rows("A", 1, [1.0, 0.5]), target=0.1)
-    assert (found[0].reached, found[0].need("rounds"), found[0].end("gap")) == (1, None, 0.3)
+    assert (found[0].reached, found[0].needed["rounds"].mean, found[0].end("gap").mean) == (
+        1,
+        None,
+        0.3,
+    )
     assert "1 of 2 seeds reached it" in printed(found, 0.1)
 
 
 def test_without_a_target_a_millionth_of_the_first_gap():
     high, low = summarise(rows("A", 0, [100.0, 1e-3, 5e-5]) + rows("B", 0, [1e-3, 1e-4, 1e-8]))
-    assert (high.need("rounds"), low.need("rounds")) == (2.0, None)
+    assert (high.needed["rounds"].mean, low.needed["rounds"].mean) == (2.0, None)
 
 
 def test_a_value_that_was_not_finite_is_no_end():
     (s,) = summarise(rows("A", 0, [1.0, None]), target=0.1)
-    assert s.end("gap") is None and s.need("rounds") is None
+    assert s.end("gap").mean is None and s.needed["rounds"].mean is None
     assert "  -  " in printed([s], 0.1)
 
 
 def test_the_loss_where_the_optimum_is_not_known():
     found = summarise(rows("A", 0, [2.0, 1.0], column="loss"))
-    assert (found[0].metric, found[0].end("loss"), found[0].need("rounds")) == ("loss", 1.0, None)
-    assert summarise(rows("A", 0, [2.0, 1.0], column="loss"), target=1.5)[0].need("rounds") == 1
+    assert (found[0].metric, found[0].end("loss").mean, found[0].needed["rounds"].mean) == (
+        "loss",
+        1.0,
+        None,
+    )
+    assert (
+        summarise(rows("A", 0, [2.0, 1.0], column="loss"), target=1.5)[0].needed["rounds"].mean == 1
+    )
     assert "final loss" in printed(found, None)
 
 
@@ -76,7 +87,7 @@ def test_an_accuracy_is_reached_from_below_and_is_percent():
     )
     (s,) = found
     assert (s.metric, s.reached) == ("accuracy", 2)
-    assert (s.need("rounds"), s.end("accuracy")) == (1.5, 0.75)
+    assert (s.needed["rounds"].mean, s.end("accuracy").mean) == (1.5, 0.75)
     text = printed(found, 0.6, note="JPEG q80")
     for part in ("  final accuracy (JPEG q80)", "75.00 ± 7.07 %", "accuracy >= 60.00 %"):
         assert part in text
@@ -95,7 +106,7 @@ def test_without_a_goal_what_was_spent_in_all():
     found = summarise(
         rows("A", 0, [0.1, 0.2, 0.3], "accuracy") + rows("B", 0, [0.1, 0.4], "accuracy")
     )
-    assert [s.need("rounds") for s in found] == [None, None]
+    assert [s.needed["rounds"].mean for s in found] == [None, None]
     assert found[0].document()["total"] == {
         "rounds": 2,
         "vectors": 4,
@@ -115,7 +126,7 @@ def test_rows_of_some_clients_are_marked_and_compared_with_nothing():
     a, b = found
     assert (a.partial, a.measured, a.document()["measured"]) == (0, {}, None)
     assert (b.partial, b.measured, b.document()["measured"]) == (1, some, some)
-    assert (b.reached, b.best.mean, b.end("accuracy")) == (0, 0.4, 0.9)
+    assert (b.reached, b.best.mean, b.end("accuracy").mean) == (0, 0.4, 0.9)
     text = printed(found, 0.6)
     assert "90.00 % (on 2 of 3 clients)" in text and len(partly(found)) == 1
     assert not partly([a]) and "clients)" not in printed([a], 0.6)
@@ -137,7 +148,7 @@ def test_a_seed_that_did_not_end_is_unfinished_and_without_rows_nothing_is_known
     assert (none.label, none.statuses, document["seconds"]) == ("B", {"failed": 1}, None)
     assert document["sd"] == dict.fromkeys(["final", "loss", "drift", *COUNTED])
     last = printed([both, none], None).splitlines()[3]
-    assert (both.end("gap"), both.best) == (None, None)
+    assert (both.end("gap"), both.best) == (UNKNOWN, UNKNOWN)
     assert last.split() == ["B", "0", "of", "1", "-", "-", "-", "-", "-", "failed"]
 
 
@@ -147,8 +158,8 @@ def test_a_method_that_is_unfinished_is_compared_with_nothing():
     half = rows(name, 0, [0.1, 0.36], "accuracy")
     ended = [Outcome("FedAvg", "FedAvg", 0, "done", {})]
     found = summarise([*whole, *half], 0.6, ended, rounds={"FedAvg": 3, name: 3})
-    assert found[1].status == "unfinished: 1 of 3 rounds" and found[1].best is None
-    assert found[1].end("accuracy") is None and found[1].end("round") == 1
+    assert found[1].status == "unfinished: 1 of 3 rounds" and found[1].best == UNKNOWN
+    assert found[1].end("accuracy").mean is None and found[1].end("round").mean == 1
     assert "has no end" in printed(found, 0.6)
     for baseline in ("FedAvg", name):
         for target in (0.15, 0.6):

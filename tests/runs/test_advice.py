@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import undrift as ud
-from undrift.engines import Simulate
 from undrift.engines.checkpoint import Shelf
 from undrift.methods import registry
 from undrift.problems import regression
@@ -16,9 +15,8 @@ from undrift.problems.named import made
 from undrift.records import models
 from undrift.records.folder import Folder
 from undrift.runs import advice
-from undrift.runs.experiment import perform
 from undrift.runs.prepare import Setup, resolved
-from undrift.runs.trial import Alarm, Trial
+from undrift.runs.trial import Alarm, RunPlace, Trial
 
 PROBLEMS = {
     "quadratic": ({}, 5.0),
@@ -39,18 +37,19 @@ def task(method, problem=QUADRATIC, rounds=50, **setting):
 
 def test_the_loss_falls_with_what_theory_suggests():
     bad = ud.FedAvg(lr=5.0)
-    outcome = perform(task(bad), 0, 0).outcome
+    outcome = Trial(task(bad), 0, 0).run().outcome
     assert outcome.status == "diverged"
-    tamed = dataclasses.replace(bad, **outcome.suggested)
+    suggested = advice.prescribed(task(bad))
+    tamed = dataclasses.replace(bad, **suggested)
     again = ud.run(tamed, QUADRATIC, rounds=20, steps=5)
     assert again.status == "done" and again.history["loss"][-1] < again.history["loss"][0]
-    for field, value in outcome.suggested.items():
+    for field, value in suggested.items():
         assert f"{field} = {value:g}" in outcome.note
 
 
 def test_without_a_theory_a_smaller_step_is_advised():
-    outcome = perform(task(ud.FedAvgM(lr=5.0, beta=0.9)), 0, 0).outcome
-    assert outcome.suggested is None and "try a smaller lr" in outcome.note
+    outcome = Trial(task(ud.FedAvgM(lr=5.0, beta=0.9)), 0, 0).run().outcome
+    assert "try a smaller lr" in outcome.note
 
 
 @pytest.mark.parametrize("name", ["softmax-synthetic", "logistic"])
@@ -63,7 +62,7 @@ def test_the_deltas_are_found_only_for_rules_that_need_them(name, monkeypatch):
         return 2.0, 3.0
 
     monkeypatch.setattr(regression, "dissimilarity", dissimilarity)
-    outcome = perform(task(ud.Scaffold(lr=step), problem), 0, 0).outcome
+    outcome = Trial(task(ud.Scaffold(lr=step), problem), 0, 0).run().outcome
     assert outcome.status == "diverged" and not asked
     assert resolved("mine", ud.DANE(lam="theory"), problem, Setup(), 1, 1).method.lam == 2.0
     assert asked and problem.constants.L == problem.cheap_constants.L == BUILT[name].constants.L
@@ -111,11 +110,13 @@ def test_what_is_wrong_only_where_it_is_captured_is_not_blamed_on_the_step(monke
 
     broken = made("quadratic").build()
     broken.__class__ = Captured
-    outcome = perform(task(ud.FedAvg(lr=0.01), broken), 0, 0).outcome
-    assert outcome.status == "diverged" and outcome.suggested is None
+    outcome = Trial(task(ud.FedAvg(lr=0.01), broken), 0, 0).run().outcome
+    assert outcome.status == "diverged"
     assert advice.NOT_ITS_OWN in outcome.note
     monkeypatch.setattr(Captured, "plain", lambda self: broken)
-    assert advice.NOT_ITS_OWN not in perform(task(ud.FedAvg(lr=0.01), broken), 0, 0).outcome.note
+    assert (
+        advice.NOT_ITS_OWN not in Trial(task(ud.FedAvg(lr=0.01), broken), 0, 0).run().outcome.note
+    )
 
 
 def test_theory_is_not_repeated_to_who_used_it():
@@ -137,30 +138,29 @@ def test_the_last_sound_model_is_kept(tmp_path):
     alarm = Alarm.first(QUADRATIC.metrics(QUADRATIC.start()))
     assert not alarm.look(QUADRATIC.metrics(kept), None)
     assert alarm.look(QUADRATIC.metrics(run.engine.x), None)
-    assert run.suggested == outcome.suggested
 
 
 def test_a_resumed_run_knows_its_last_sound_model(tmp_path):
-    def trial():
-        engine = Simulate(SLOWLY, QUADRATIC)
-        return Trial(engine, 10_000, 10_000, lambda row: None)
+    shelf, folder = Shelf(tmp_path, "mine", "mine"), Folder(tmp_path)
 
-    whole, shelf, folder = trial(), Shelf(tmp_path, "a", "mine"), Folder(tmp_path / "f")
-    assert whole.run() == "diverged" and 11 < whole.sound.round < whole.engine.round
+    def trial(place=None):
+        return Trial(resolved("mine", SLOWLY, QUADRATIC, Setup(), 10_000, 10_000), 0, 0, place)
+
+    whole = trial()
+    assert whole.train() == "diverged" and 11 < whole.sound.round < whole.engine.round
 
     class After:
         """Stops before a round at which nobody looks."""
 
         asked = property(lambda self: first.engine.round >= 11)
 
-    first, second = trial(), trial()
-    first.resume(folder, shelf, "a", 0)
-    assert first.run(stop=After()) == "stopped" and first.sound.round < first.engine.round
-    folder.rounds["metrics.jsonl"] = {("a", 0): [0]}
-    second.resume(folder, shelf, "a", 0)
+    first = trial(RunPlace(folder, shelf))
+    assert first.train(stop=After()) == "stopped" and first.sound.round < first.engine.round
+    folder.mend()
+    second = trial(RunPlace(folder, shelf))
     assert second.sound.round == first.sound.round
     assert torch.equal(second.sound.x, first.sound.x)
-    assert second.run() == "diverged" and torch.equal(second.sound.x, whole.sound.x)
+    assert second.train() == "diverged" and torch.equal(second.sound.x, whole.sound.x)
 
 
 @pytest.mark.parametrize("name", registry)

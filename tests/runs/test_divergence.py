@@ -3,11 +3,12 @@
 import math
 
 import pytest
+from tests.trials import trial
 
 from undrift.engines import Simulate
 from undrift.methods import FedAvg
 from undrift.problems.named import made
-from undrift.runs.trial import Alarm, Trial
+from undrift.runs.trial import Alarm
 
 CASES = {
     "quadratic": ({}, 0.9),
@@ -23,8 +24,8 @@ def ended(name, every):
     problem = made("quadratic" if name == "slowly" else name, **given).build()
     steps = 1 if name == "slowly" else 5
     lr = 2.02 / problem.constants.L_mean if lr is None else lr
-    trial = Trial(Simulate(FedAvg(lr=lr), problem, steps=steps), 20_000, every, lambda row: None)
-    return trial.run(), trial.engine.round
+    going = trial(Simulate(FedAvg(lr=lr), problem, steps=steps), 20_000, every)
+    return going.train(), going.engine.round
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -39,10 +40,10 @@ def test_divergence_is_seen_at_most_two_rounds_late(name):
 def test_looks_are_few_where_nothing_is_wrong():
     problem = made("quadratic").build()
     engine, looks = Simulate(FedAvg(lr=0.02), problem, steps=5), []
-    trial = Trial(engine, 1000, 1000, lambda row: None)
-    whole = trial._row
-    trial._row = lambda: looks.append(engine.round) or whole()
-    assert trial.run() == "done" and len(looks) < 20
+    going = trial(engine, 1000, 1000)
+    whole = going._row
+    going._row = lambda: looks.append(engine.round) or whole()
+    assert going.train() == "done" and len(looks) < 20
 
 
 def test_a_start_at_the_optimum_is_no_reason_to_call_a_run_diverged():

@@ -1,5 +1,6 @@
 """What a seed varies: chosen, said, and not run where there is nothing to vary."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -14,7 +15,7 @@ from undrift.engines.checkpoint import Shelf
 from undrift.problems.named import Images
 from undrift.records.folder import Folder
 from undrift.runs import experiment
-from undrift.runs.trial import Trial
+from undrift.runs.trial import RunPlace, Trial
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import parse
 from undrift.spec.schema import varied
@@ -233,12 +234,12 @@ def test_something_that_was_drawn_before_a_stop_is_not_forgotten(tmp_path):
     for used in (True, False):
         folder.rounds["metrics.jsonl"].clear()
         shelf = Shelf(tmp_path, f"state-{used}", "mine")
-        before, again = (Trial(ready.tasks[1].engine(4), 6, 1, lambda row: None) for _ in range(2))
-        before.resume(folder, shelf, "Scaffnew", 4)
+        place, task = RunPlace(folder, shelf), dataclasses.replace(ready.tasks[1], rounds=6)
+        before = Trial(task, 4, 4, place)
         before.engine.run_round()
         assert before.engine.streams.used
         before.engine.streams.used = used
         before.keep()
         folder.rounds["metrics.jsonl"]["Scaffnew", 4] = [0, 1]
-        again.resume(folder, shelf, "Scaffnew", 4)
+        again = Trial(task, 4, 4, place)
         assert again.engine.round == 1 and again.engine.streams.used == used

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import NoReturn
 
-from undrift.report.numbers import finite
+from undrift._files import finite
 from undrift.report.table import clean
 
 OK, FAILED, BAD_INPUT = 0, 1, 2

@@ -15,17 +15,16 @@ from undrift.cli.parser import Parser, natural, seconds
 from undrift.cli.progress import Progress
 from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
-from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder, writable
+from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder
 from undrift.records.rows import ENDS
 from undrift.report.clients import by_client, left_out
-from undrift.report.comparison import compare, read
+from undrift.report.comparison import Comparison, compare, read
 from undrift.report.numbers import count
 from undrift.runs.events import (
     Began,
     Emit,
     Ended,
     Event,
-    Finishing,
     LeftOut,
     Measured,
     ignore,
@@ -183,7 +182,6 @@ def perform(
     from undrift.runs.experiment import make
     from undrift.runs.run_experiment import run_in_folder
 
-    writable(folder.path)
     if args.logs and missing():
         refuse([f"--log {LOGGER}: {missing()}"])
     if spec.engine.shared and "RANK" not in os.environ:
@@ -198,9 +196,7 @@ def perform(
     def hear(event: Event) -> None:
         listen(event)
         bar.show(event)
-        if isinstance(event, Finishing):
-            draw(folder, f"{spec.name}: {spec.problem_name}")
-        elif not isinstance(event, (Began, Measured, LeftOut, Ended)):
+        if not isinstance(event, (Began, Measured, LeftOut, Ended)):
             say(str(event))
 
     stop = Stop()
@@ -235,7 +231,7 @@ def perform(
     if not folder.complete:
         unfinished(folder, spec, "interrupted" if stop.asked else "unfinished")
         return stop.code if stop.asked else FAILED
-    code = report(folder, args.json)
+    code = report(folder, args.json, again=True)
     say(f"\nKept in {folder.path}.")
     say(f"In a browser: undrift report {folder.path}")
     return code
@@ -268,19 +264,22 @@ def unfinished(folder: Folder, spec: Spec, why: str = "") -> None:
     say(f"Continue: {how}. See them: undrift compare {folder.path}")
 
 
-def draw(folder: Folder, title: str) -> None:
+def draw(folder: Folder, found: Comparison) -> None:
     """The figure of a run, in its folder."""
     from undrift.report.figures import image, panels
 
-    if folder.rows():
-        (found,) = compare(read([folder]))
-        folder.write(f"{found.column}.png", image(panels({title: found})))
+    title = f"{found.title}: {found.runs[0].problem['name']}"
+    folder.write(f"{found.column}.png", image(panels({title: found})))
 
 
-def report(folder: Folder, as_json: bool) -> int:
-    """Print the table of a finished run; the exit code."""
+def report(folder: Folder, as_json: bool, again: bool = False) -> int:
+    """Print the table of a finished run, and draw its figure if there is none, or ``again``; the
+    exit code.
+    """
     (found,) = compare(read([folder]))
     (run,) = found.runs
+    if run.rows and (again or not folder.file(f"{found.column}.png").exists()):
+        draw(folder, found)
     if as_json:
         document = {
             "name": folder.name,

@@ -73,7 +73,8 @@ def draw(
                 shade = 1 / len(seeds) ** 0.5
                 across = [row[x] for row in rows]
                 (line,) = ax.plot(across, values, label=name, alpha=shade, **styles[label])
-                mark(ax, line, partial(map(of_some, rows), y, smooth))
+                if any(some := [*map(of_some, rows)]):
+                    mark(ax, line, partial(some, y, smooth))
                 name = "_"
     if y in LOGARITHMIC:
         ax.set_yscale("log")
@@ -106,8 +107,6 @@ def partial(marked: Iterable[bool], y: str, smooth: int = 1) -> list[bool]:
 
 def mark(ax: Axes, line: Line2D, some: Sequence[bool]) -> None:
     """Open circles on the points of a line that are of some clients only; a legend says so once."""
-    if not any(some):
-        return
     circle: Style = {"marker": "o", "linestyle": "none", "markerfacecolor": "white"}
     across, up = (np.asarray(values, dtype=float)[some] for values in line.get_data())
     colour, alpha = line.get_color(), line.get_alpha()

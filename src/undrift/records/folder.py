@@ -15,7 +15,6 @@ from tempfile import TemporaryFile
 from typing import Literal, Self
 
 from undrift._files import LOCK, hold, read_json, release
-from undrift.core.problem import Samples
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
 from undrift.spec.document import parsed, read, toml
@@ -37,7 +36,6 @@ __all__ = [
     "Recipe",
     "Row",
     "made",
-    "writable",
 ]
 
 FILES = {
@@ -58,6 +56,7 @@ FILES = {
     "report.html": "all of it for a browser, by undrift report",
 }
 MODELS = "models"
+FOLDERS = (MODELS, CHECKPOINTS, "tensorboard")
 FEDERATION = ("nodes", "superlink")
 """Folders in it where federate keeps the processes that it starts, before a run begins."""
 METRIC_SAMPLES = "metric_samples"
@@ -108,6 +107,7 @@ class Busy(BadFolder):
 
 def made(path: Path) -> None:
     """Make a folder, or refuse one that cannot be made or written."""
+    # Permissions do not tell: a disk may be full or read-only, so a file is really written.
     try:
         path.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path):
@@ -116,18 +116,6 @@ def made(path: Path) -> None:
         reason = error.strerror or error
         text = f"{path}: {reason}: nothing can be kept there; choose another folder"
         raise BadFolder(text) from None
-
-
-def writable(path: Path) -> None:
-    """Refuse a folder that cannot be made or written; trying leaves nothing behind."""
-    # Permissions do not tell: a disk may be full or read-only, so a file is really written.
-    new = [place for place in (path, *path.parents) if not place.exists()]
-    try:
-        made(path)
-    finally:
-        for place in new:
-            with suppress(OSError):
-                place.rmdir()
 
 
 class Folder(Journal):
@@ -227,17 +215,6 @@ class Folder(Journal):
             return {}
 
     @property
-    def note(self) -> str:
-        """Caveat printed next to every accuracy."""
-        return str(self.environment.get("note", ""))
-
-    @property
-    def metric_samples(self) -> Samples | None:
-        """Which samples losses and accuracies are of; ``None`` where that is not known."""
-        found: Samples | None = self.environment.get(METRIC_SAMPLES)
-        return found
-
-    @property
     def partition(self) -> Values | None:
         """``classes``, and ``counts`` of each client's samples by class."""
         try:
@@ -254,30 +231,21 @@ class Folder(Journal):
         A checkpoint belongs to the run with its identity.
         """
         found = self.environment
-        about = [*self._specs[:1], *(found[key] for key in ("data", "code", "key") if key in found)]
-        return " ".join(map(str, about))
-
-    @property
-    def _specs(self) -> list[str]:
-        return [*map(str, self.environment.get(SPECS, []))]
+        about = [*found.get(SPECS, [])[:1], *map(found.get, ("data", "code", "key"))]
+        return " ".join(str(part) for part in about if part)
 
     def start(self, recipe: Recipe, environment: Mapping[str, object]) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        made(self.path)
         self.lock()
-        self._tidy()
+        self.tidy()
         # Without the first file the run is not finished; spec.toml tells whose it is, so it stays.
-        for name in (COMPLETE, *FILES, ENDED):
-            if name not in (MODELS, CHECKPOINTS, "spec.toml"):
+        for name in (COMPLETE, *FILES):
+            if name not in (*FOLDERS, "spec.toml"):
                 self.file(name).unlink(missing_ok=True)
-        _remove(self.file(MODELS).glob("*.safetensors"))
-        with suppress(OSError):
-            self.file(MODELS).rmdir()
-        _remove(self.file("tensorboard").rglob("events.out.tfevents.*"))
-        shutil.rmtree(self.parts, ignore_errors=True)
-        self._clear()
-        self._describe(environment)
-        self._write_recipe(recipe)
+        for name in FOLDERS:
+            shutil.rmtree(self.file(name), ignore_errors=True)
+        self._write_recipe(recipe, environment)
 
     def extend(self, recipe: Recipe) -> None:
         """Make it the folder of a ``recipe`` with more rounds: what has ended goes on from there.
@@ -285,15 +253,15 @@ class Folder(Journal):
         If it is cut short, what is there is one of the two runs, and none of its rows is lost.
         """
         self.lock()
-        self._tidy()
+        self.tidy()
         self.gather()
-        # The recipe comes last: until it is there, the folder is that of the shorter run.
-        self._describe(self.environment | {SPECS: [*self._specs, recipe.identity]})
+        about = self.environment
         going = self._going_on(normal(self.document()))
         if self.complete or going:
             self.reopen([outcome.key for outcome in going])
             self.file("metrics.parquet").unlink(missing_ok=True)
-        self._write_recipe(recipe)
+        # The recipe comes last: until it is there, the folder is that of the shorter run.
+        self._write_recipe(recipe, about | {SPECS: [*about.get(SPECS, []), recipe.identity]})
 
     def _going_on(self, before: Table) -> list[Outcome]:
         """Those that ended with their last round, which the top of the spec sets."""
@@ -314,7 +282,7 @@ class Folder(Journal):
     def resume(self) -> None:
         """Lock an unfinished run and mend its journal."""
         self.lock()
-        self._tidy()
+        self.tidy()
         self.mend()
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
@@ -332,13 +300,28 @@ class Folder(Journal):
         parquet.write_table(pyarrow.table(columns(self.rows())), content)
         self.write("metrics.parquet", content.getvalue())
         self.conclude(outcomes)
-        self._clear(but_last=True)
+        # Not the lock: no other process may come before all is tidy.
+        Journal.close(self)
+        self.tidy()
         self.close()
 
     def tidy(self) -> None:
-        """Remove leftovers of a kill in the last moment of a finished run."""
-        self._tidy()
-        self._clear(but_last=True)
+        """Remove what a crash in the middle of a write left, and the checkpoints of a finished run,
+        but for the last ones.
+        """
+        for folder in (self.path, self.file(CHECKPOINTS), self.file(MODELS)):
+            for part in folder.glob(".*.part"):
+                part.unlink(missing_ok=True)
+        if self.complete:
+            self.file(ENDED).unlink(missing_ok=True)
+            files = [*self.file(CHECKPOINTS).glob("*.safetensors")]
+            kept = last_rounds(files)
+            for file in files:
+                name, _, round = file.stem.rpartition("-")
+                if round != str(kept.get(name)):
+                    file.unlink(missing_ok=True)
+            with suppress(OSError):  # some are left
+                self.file(CHECKPOINTS).rmdir()
 
     def close(self) -> None:
         super().close()
@@ -356,13 +339,11 @@ class Folder(Journal):
 
     def made_by(self, identity: str) -> bool:
         """Whether the run began with a recipe of this identity, or went on with it."""
-        return identity in self._specs
+        return identity in self.environment.get(SPECS, [])
 
-    def _describe(self, environment: Mapping[str, object]) -> None:
-        self.write("environment.json", json.dumps(environment, indent=2) + "\n")
-
-    def _write_recipe(self, recipe: Recipe) -> None:
+    def _write_recipe(self, recipe: Recipe, environment: Mapping[str, object]) -> None:
         # spec.toml last: a folder that has it has everything the spec names.
+        self.write("environment.json", json.dumps(environment, indent=2) + "\n")
         for name, content in recipe.sources.items():
             self.write(name, content)
         self.write("spec.toml", recipe.toml())
@@ -372,23 +353,6 @@ class Folder(Journal):
         sources = (Path(name).parts[0] for name in recipe.sources)
         ours = {"environment.json", LOCK, *FEDERATION, *sources}
         return any(file.name not in ours and file.suffix != ".part" for file in self.path.iterdir())
-
-    def _tidy(self) -> None:
-        """Remove what a crash in the middle of a write left."""
-        for folder in (self.path, self.file(CHECKPOINTS), self.file(MODELS)):
-            _remove(folder.glob(".*.part"))
-
-    def _clear(self, but_last: bool = False) -> None:
-        """Remove the checkpoints, but for the last ones, and their folder if nothing is in it."""
-        if file := self._open.pop(ENDED, None):
-            file.close()
-        files = [*self.file(CHECKPOINTS).glob("*.safetensors")]
-        kept = last_rounds(files) if but_last else {}
-        last = {f"{name}-{round}" for name, round in kept.items()}
-        old = [file for file in files if file.stem not in last]
-        _remove([self.file(ENDED), *old])
-        with suppress(OSError):
-            self.file(CHECKPOINTS).rmdir()
 
 
 def changes(before: Table, now: Table) -> dict[str, str]:
@@ -425,8 +389,3 @@ def last_rounds(files: Iterable[Path]) -> dict[str, int]:
         if round.isdecimal():
             found[name] = max(found.get(name, 0), int(round))
     return found
-
-
-def _remove(files: Iterable[Path]) -> None:
-    for file in files:
-        file.unlink(missing_ok=True)

@@ -26,8 +26,6 @@ from undrift.records.rows import (
     Outcome,
     Row,
     key_of,
-    keyed,
-    numbers,
     parsed,
     row_of,
     text_of,
@@ -114,10 +112,9 @@ class Journal:
 
     def conclude(self, outcomes: Sequence[Outcome]) -> None:
         """Record how all of them ended and the digests of files; this marks the run as over."""
-        own = [file.name for file in self.path.glob("*.py")]
-        names = [name for name in (*DIGESTED, *own) if self.file(name).is_file()]
-        digests = {name: self._digest(name) for name in names}
-        found = {"outcomes": [outcome.record() for outcome in outcomes], "sha256": digests}
+        files = [*map(self.file, DIGESTED), *self.path.glob("*.py")]
+        digests = {file.name: self._digest(file.name) for file in files if file.is_file()}
+        found = {"outcomes": [*map(Outcome.record, outcomes)], "sha256": digests}
         self.write(COMPLETE, json.dumps(found, indent=2) + "\n")
 
     def reopen(self, going: Collection[Key] = ()) -> None:
@@ -217,7 +214,7 @@ class Journal:
         with suppress(FileNotFoundError), self.file(METRICS).open("rb") as file:
             file.seek(at)
             lines = [line for line in file if line.endswith(b"\n")]
-        found = [numbers(row) for line in lines if (row := row_of(line, NEEDED[METRICS]))]
+        found = [row for line in lines if (row := row_of(line, NEEDED[METRICS]))]
         return found, at + sum(map(len, lines))
 
     def outcomes(self) -> list[Outcome]:
@@ -226,20 +223,22 @@ class Journal:
             path, entries = self.file(COMPLETE), self._summary().get("outcomes")
         else:
             path, entries = self.file(ENDED), [*map(parsed, self._lines(ENDED))]
-        found = [_outcome(entry) for entry in entries] if isinstance(entries, list) else [None]
-        known = [outcome for outcome in found if outcome is not None]
-        if len(known) < len(found):
-            raise BadFolder(f"{path} cannot be read. {ANEW}")
-        return known
+        found = []
+        for entry in entries if isinstance(entries, list) else [None]:
+            if (outcome := _outcome(entry)) is None:
+                raise BadFolder(f"{path} cannot be read. {ANEW}")
+            found.append(outcome)
+        return found
 
     def record(self) -> RunRecord:
         """All of it; warns of files that are not as the finished run left them."""
         outcomes = self.outcomes()  # before the rows, which may become more
         metrics, left_out, clients = map(self._rows, NEEDED)
-        written = self._summary().get("sha256") if self.complete else None
+        written = self._summary().get("sha256")
         known = written if isinstance(written, dict) else {}
-        inside = [name for name in known if Path(name).name == name]
-        if changed := [name for name in inside if self._digest(name) != known[name]]:
+        # Names of this folder alone: a summary may be somebody else's.
+        there = [name for name in known if Path(name).name == name]
+        if changed := [name for name in there if self._digest(name) != known[name]]:
             warnings.warn(
                 f"{self.path}: {', '.join(changed)} changed since the run ended", stacklevel=3
             )
@@ -281,8 +280,7 @@ class Journal:
             if row is None:
                 path = self.file(name)
                 raise BadFolder(f"{path}:{number}: not a row of {path.stem}. {ANEW}")
-            # LEFT_OUT has no infinite numbers, but reasons in any words.
-            rows.append(row if name == LEFT_OUT else numbers(row))
+            rows.append(row)
         return rows
 
     def _rewrite(self, name: str, rows: Iterable[Row]) -> None:
@@ -304,7 +302,8 @@ def _outcome(entry: Any) -> Outcome | None:
         outcome = Outcome(**entry)
     except TypeError:
         return None
-    return outcome if keyed(entry) and outcome.status in ENDS else None
+    known = isinstance(outcome.label, str) and isinstance(outcome.seed, int)
+    return outcome if known and outcome.status in ENDS else None
 
 
 def _still_at(path: Path, file: io.FileIO) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from undrift._files import read_json
+from undrift._files import finite, read_json
 from undrift.core.faults import Rejection
 from undrift.core.params import unknown
 from undrift.core.problem import COLUMNS
@@ -20,10 +19,6 @@ NEEDED: Mapping[str, set[str]] = {
     CLIENTS: {"label", "seed", "round", "of", "loss"},
 }
 """The files of rows, and what every row of them has."""
-WORDS = {math.inf: "inf", -math.inf: "-inf"}
-"""Infinite numbers as files have them, where null is what is not known."""
-TEXTS = ("label", "method", "of")
-"""Columns that are no numbers."""
 Row = dict[str, Any]
 Key = tuple[str, int]
 """Label and seed."""
@@ -52,29 +47,12 @@ def choose(keys: Iterable[Key], label: str, seed: int | None = None) -> Key:
 
 
 def text_of(row: Row) -> bytes:
-    """The line of a row."""
-    return json.dumps({key: _spelled(value) for key, value in row.items()}).encode()
-
-
-def _spelled(value: object) -> object:
-    """JSON has no infinity, which becomes a word, and no NaN, which becomes null."""
-    if isinstance(value, list):
-        return [*map(_spelled, value)]
-    # Python would write Infinity and NaN, which no other reader of JSON takes.
-    if not isinstance(value, float) or math.isfinite(value):
-        return value
-    return WORDS.get(value)
-
-
-def numbers(row: Row) -> Row:
-    """A row of a file, with its infinite numbers."""
-    return {k: v if k in TEXTS else _number(v) for k, v in row.items()}
-
-
-def _number(value: object) -> object:
-    if isinstance(value, list):
-        return [*map(_number, value)]
-    return float(value) if isinstance(value, str) and value in WORDS.values() else value
+    """The line of a row; null is a number that is not finite, or not known."""
+    try:
+        return json.dumps(row, allow_nan=False).encode()
+    except ValueError:
+        # Python would write Infinity and NaN, which no other reader of JSON takes.
+        return json.dumps(finite(row)).encode()
 
 
 def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
@@ -89,12 +67,10 @@ def row_of(text: bytes, needed: set[str]) -> Row | None:
     # A kill in the middle of a write leaves half a line, and others may edit the file: what is not
     # whole is no row, and the journal measures it again.
     row = parsed(text)
-    whole = isinstance(row, dict) and row.keys() >= needed
-    return row if whole and keyed(row) and isinstance(row["round"], int) else None
-
-
-def keyed(found: Row) -> bool:
-    return isinstance(found["label"], str) and isinstance(found["seed"], int)
+    if not isinstance(row, dict) or not row.keys() >= needed:
+        return None
+    known = isinstance(row["label"], str) and isinstance(row["seed"], int)
+    return row if known and isinstance(row["round"], int) else None
 
 
 def parsed(text: bytes) -> Any:
@@ -137,8 +113,8 @@ SPENT = {*COLUMNS, "bytes"} - {"drift"}
 
 
 def in_words(status: str) -> str:
-    """A status as tables show it; one of another version as it is."""
-    return ENDS[status].words if status in ENDS else status
+    """A status as tables show it."""
+    return ENDS[status].words
 
 
 def at_end(row: Mapping[str, Value], status: str) -> dict[str, Value | None]:
@@ -178,8 +154,6 @@ class Outcome:
     """Whether anything was drawn at random; if not, no seed changes the run."""
     same_as: int | None = None
     """The seed whose run stands for this one, where no seed changes it."""
-    suggested: Mapping[str, float] | None = None
-    """Of a method that diverged: hyper-parameters to try, where some were found."""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from typing import NotRequired, TypedDict
 
 from undrift.records.differences import curves
 from undrift.records.folder import Row
-from undrift.report.numbers import count, percent, short, spell
+from undrift.report.numbers import UNKNOWN, count, percent, short, spell
 from undrift.report.summary import NO_END, Summary, partly
 from undrift.report.table import Cell, Table, mark_best
 
@@ -34,16 +34,16 @@ SHOWN = 100
 
 def spreads(summaries: Sequence[Summary], of: str) -> Table | None:
     """How the clients are spread at the end; ``None`` where they were not measured."""
-    known = [s for s in summaries if s.ends.get(f"{s.fares}_mean")]
+    known = [s for s in summaries if s.end(f"{s.fares}_mean") != UNKNOWN]
     if not known:
         return None
     judged = known[0].metric == "accuracy"
     show = percent if judged else short
     rows = []
     for s in known:
-        found = [s.ends.get(f"{s.fares}_{name}") for name in STATISTICS]
+        found = [s.end(f"{s.fares}_{name}") for name in STATISTICS]
         # What differs by rounding alone is alike: nine digits.
-        values = [float(f"{one.mean:.9g}") if one else None for one in found]
+        values = [None if one.mean is None else float(f"{one.mean:.9g}") for one in found]
         cells = map(Cell, (spell(one, show) for one in found), values)
         rows.append([Cell(s.label), *cells])
     if not any(s.measured for s in known):
@@ -97,11 +97,11 @@ def by_client(left_out: Iterable[Row]) -> list[Absent]:
     ]
 
 
-def left_out(found: Iterable[Row], rows: Iterable[Row]) -> Table | None:
+def left_out(found: Sequence[Row], rows: Iterable[Row]) -> Table | None:
     """Whose work did not count, and why; ``None`` where all of it did."""
-    absent = by_client(found)
-    if not absent:
+    if not found:
         return None
+    absent = by_client(found)
     cells = [
         [
             one.label,

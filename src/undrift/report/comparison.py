@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Sequence
-from functools import cached_property
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from undrift.core.problem import Samples
 from undrift.plots.columns import metric
 from undrift.records.differences import Against, against
-from undrift.records.folder import BadFolder, Folder, Outcome, Row
+from undrift.records.folder import METRIC_SAMPLES, PYTHON, BadFolder, Folder, Outcome, Row
+from undrift.records.journal import RunRecord
+from undrift.records.rows import METRICS
 from undrift.report.numbers import count
-from undrift.report.summary import ON, Summary, aim, summarise, window
+from undrift.report.summary import ON, aim, summarise, window
 from undrift.report.table import Table
 from undrift.report.tables import Document, MethodSetting, differences, methods, results, setting
 from undrift.spec.schema import varied
@@ -43,6 +44,8 @@ class RunOnDisk:
     left_out: list[Row]
     clients: list[Row]
     """Each client's numbers, where they were measured."""
+    environment: Document
+    """Where it was run, and caveats of its data."""
 
     @property
     def unchanged(self) -> bool:
@@ -53,96 +56,57 @@ class RunOnDisk:
     def problem(self) -> dict[str, object]:
         """As the spec has it; of one that only a program has, with a digest of its data."""
         table = dict(self.document.get("problem", {}))
-        if self.folder.from_python and "data" in self.folder.environment:
-            table["data"] = str(self.folder.environment["data"])[:12]
+        if PYTHON in table and "data" in self.environment:
+            table["data"] = str(self.environment["data"])[:12]
         return table
 
 
-@dataclasses.dataclass(frozen=True)
 class Comparison:
     """Runs that are judged by the same measure; labels are distinct across all of them."""
 
-    column: str
-    runs: list[RunOnDisk]
-    target: float | None
+    def __init__(self, column: str, runs: Sequence[RunOnDisk], target: float | None):
+        self.column, self.runs, self.target = column, runs, target
+        self.rows: list[Row] = []
+        self.outcomes: list[Outcome] = []
+        self.settings: dict[str, MethodSetting] = {}
+        """By label."""
+        self.problems: dict[str, dict[str, object]] = {}
+        """The problem of every label with rows: differences are taken within one."""
+        planned: dict[str, dict[int, None]] = {}
+        rounds = {}
+        for run in runs:
+            self.rows += run.rows
+            self.outcomes += run.outcomes
+            for table in methods(run.document):
+                label = run.prefix + table["label"]
+                self.settings[label] = setting(table, run.document)
+                planned[label] = dict.fromkeys(run.document.get("seed", [0]))
+                rounds[label] = table.get("rounds", run.document.get("rounds", 0))
+            problem = run.problem
+            for row in run.rows:
+                self.problems[row["label"]] = problem
+                planned.setdefault(row["label"], {})[row["seed"]] = None
+        self.labels = [*self.problems]
+        self.summaries = summarise(self.rows, target, self.outcomes, planned, rounds)
+        """One for each label, also for methods of the specs that have not begun."""
+        self.note: str = common(run.environment.get("note", "") for run in runs) or ""
+        """Caveat printed next to every accuracy."""
+        self.samples: Samples | None = common(measured_on(runs).values())
+        """Which losses and accuracies are of, where that is known and all have the same."""
+        asked = common(run.document.get("smooth") for run in runs) or SMOOTH
+        self.smooth = window(asked, self.rows)
+        """Rows that a point of an accuracy curve is the mean of."""
+        vary = {run.title: varied(run.document) for run in runs}
+        same = common(vary.values())
+        self.varied = [same] if same else [f"{title}: {text}" for title, text in vary.items()]
+        """What the seeds vary, in words: once, or for each run where they differ."""
+        several = [other_samples(runs), other_problems(runs)] if len(runs) > 1 else []
+        self.mixed = [text for text in several if text]
+        """Warnings where the numbers of these runs cannot be compared."""
 
     @property
     def title(self) -> str:
         return ", ".join(run.title for run in self.runs)
-
-    @cached_property
-    def rows(self) -> list[Row]:
-        return [row for run in self.runs for row in run.rows]
-
-    @cached_property
-    def outcomes(self) -> list[Outcome]:
-        return [outcome for run in self.runs for outcome in run.outcomes]
-
-    @property
-    def labels(self) -> list[str]:
-        """Of the methods with rows."""
-        return [*dict.fromkeys(row["label"] for row in self.rows)]
-
-    @cached_property
-    def note(self) -> str:
-        """Caveat printed next to every accuracy."""
-        return common([run.folder.note for run in self.runs]) or ""
-
-    @cached_property
-    def samples(self) -> Samples | None:
-        """Which losses and accuracies are of, where that is known and all have the same."""
-        return common([*measured_on(self.runs).values()])
-
-    @property
-    def smooth(self) -> int:
-        """Rows that a point of an accuracy curve is the mean of."""
-        asked = common([run.document.get("smooth") for run in self.runs]) or SMOOTH
-        return window(asked, self.rows)
-
-    @property
-    def varied(self) -> list[str]:
-        """What the seeds vary, in words: once, or for each run where they differ."""
-        found = [varied(run.document) for run in self.runs]
-        if (same := common(found)) is not None:
-            return [same]
-        return [f"{run.title}: {text}" for run, text in zip(self.runs, found, strict=True)]
-
-    @cached_property
-    def mixed(self) -> list[str]:
-        """Warnings where the numbers of these runs cannot be compared."""
-        return [text for text in (other_samples(self.runs), other_problems(self.runs)) if text]
-
-    @cached_property
-    def problems(self) -> dict[str, str]:
-        """The problem of every label: differences are taken within one."""
-        return {
-            label: repr(sorted(run.problem.items()))
-            for run in self.runs
-            for label in {row["label"] for row in run.rows}
-        }
-
-    @cached_property
-    def settings(self) -> dict[str, MethodSetting]:
-        """By label."""
-        return {
-            run.prefix + table["label"]: setting(table, run.document)
-            for run in self.runs
-            for table in methods(run.document)
-        }
-
-    @cached_property
-    def summaries(self) -> list[Summary]:
-        """One for each label, also for methods of the specs that have not begun."""
-        planned: dict[str, dict[int, None]] = {}
-        rounds = {}
-        for run in self.runs:
-            for table in methods(run.document):
-                label = run.prefix + table["label"]
-                planned[label] = dict.fromkeys(run.document.get("seed", [0]))
-                rounds[label] = table.get("rounds", run.document.get("rounds", 0))
-        for row in self.rows:
-            planned.setdefault(row["label"], {})[row["seed"]] = None
-        return summarise(self.rows, self.target, self.outcomes, planned, rounds)
 
     def results(self, wide: bool = False) -> Table:
         """Where each method ended, and what it spent."""
@@ -185,22 +149,29 @@ def read(folders: Sequence[Folder]) -> list[RunOnDisk]:
     names = [folder.name for folder in folders]
     if len({*names}) < len(names):
         names = [str(folder.path) for folder in folders]
-    same = common([folder.note for folder in folders]) is not None
+    about = [folder.environment for folder in folders]
+    notes = [str(known.get("note", "")) for known in about]
     runs = []
-    for folder, title in zip(folders, names, strict=True):
-        if not folder.file("metrics.jsonl").exists():
-            raise BadFolder(f"{folder.path} is not the folder of a run: it has no metrics.jsonl")
-        note = f" ({folder.note})" if folder.note and not same else ""
-        prefix = f"{title}{note}: " if len(folders) > 1 else ""
-        found = folder.record()
-        rows, left_out, clients = (
-            [row | {"label": prefix + row["label"]} for row in some]
-            for some in (found.rows, found.left_out, found.clients)
-        )
-        outcomes = [dataclasses.replace(o, label=prefix + o.label) for o in found.outcomes]
-        document = folder.document()
-        runs.append(RunOnDisk(folder, title, prefix, document, rows, outcomes, left_out, clients))
+    for folder, title, known, note in zip(folders, names, about, notes, strict=True):
+        if not folder.file(METRICS).exists():
+            raise BadFolder(f"{folder.path} is not the folder of a run: it has no {METRICS}")
+        own = f" ({note})" if note and len({*notes}) > 1 else ""
+        prefix = f"{title}{own}: " if len(folders) > 1 else ""
+        found, document = folder.record(), folder.document()
+        runs.append(RunOnDisk(folder, title, prefix, document, *_labelled(found, prefix), known))
     return runs
+
+
+def _labelled(found: RunRecord, prefix: str) -> RunRecord:
+    """What a run has recorded, with labels that name the run."""
+    if not prefix:
+        return found
+    rows, left_out, clients = (
+        [row | {"label": prefix + row["label"]} for row in some]
+        for some in (found.rows, found.left_out, found.clients)
+    )
+    outcomes = [dataclasses.replace(o, label=prefix + o.label) for o in found.outcomes]
+    return RunRecord(rows, outcomes, left_out, clients)
 
 
 def compare(
@@ -224,7 +195,9 @@ def compare(
         raise Mixed(f"target {target:g}: of which measure? These runs are judged by {measures}")
     together = []
     for column, members in found.items():
-        aimed = common([aim(run.document, column) for run in members]) if target is None else target
+        aimed = target
+        if aimed is None:
+            aimed = common(aim(run.document, column) for run in members)
         if column == "accuracy" and aimed is not None and aimed > 1:
             raise Mixed(
                 f"target {aimed:g}: these runs are judged by their accuracy, which is at most 1"
@@ -238,7 +211,7 @@ def compare(
 
 def measured_on(runs: Sequence[RunOnDisk]) -> dict[str, Samples | None]:
     """The samples that losses and accuracies of each run are of, by its title."""
-    return {run.title: run.folder.metric_samples for run in runs if run.rows}
+    return {run.title: run.environment.get(METRIC_SAMPLES) for run in runs if run.rows}
 
 
 def other_samples(runs: Sequence[RunOnDisk]) -> str:
@@ -265,6 +238,7 @@ def other_problems(runs: Sequence[RunOnDisk]) -> str:
     return f"no differences are taken between problems: {'; '.join(apart[:MOST])}{more}"
 
 
-def common(values: Sequence[Value]) -> Value | None:
+def common(values: Iterable[Value | None]) -> Value | None:
     """The one value of all, ``None`` where they differ."""
-    return values[0] if len(set(values)) == 1 else None
+    found = {*values}
+    return found.pop() if len(found) == 1 else None

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import undrift.methods  # noqa: F401, fills the registry
-from undrift.core.method import registry
 from undrift.plots.columns import SHARES, WORDS, axis
 from undrift.plots.curves import draw, finish, image, legend, line_styles, plain, save
 from undrift.records.differences import curves
 from undrift.report.comparison import Comparison
-from undrift.report.tables import MethodSetting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["image", "panels", "save"]
-UNKNOWN = MethodSetting()
 
 
 def panels(
@@ -32,8 +28,11 @@ def panels(
 
     figure = Figure(figsize=(10.5, 0.6 + 3.4 * len(runs)), layout="constrained")
     axes = figure.subplots(len(runs), 2, sharey="row", squeeze=False)
-    grey = {label for one in runs.values() for label in biased(one)}
-    styles = line_styles((label for one in runs.values() for label in one.labels), grey)
+    labels, grey = list[str](), set[str]()
+    for one in runs.values():
+        labels += one.labels
+        grey |= biased(one)
+    styles = line_styles(labels, grey)
     for (left, right), (title, one) in zip(axes, runs.items(), strict=True):
         column, window = y or one.column, smooth or one.smooth
         for ax, x in ((left, "round"), (right, "vectors")):
@@ -54,6 +53,4 @@ def biased(runs: Comparison) -> set[str]:
     """
     if runs.column != "gap":
         return set()
-    known = {row["label"]: registry.get(row.get("method") or "") for row in runs.rows}
-    of_setting = {label for label in known if runs.settings.get(label, UNKNOWN).biased}
-    return of_setting | {label for label, method in known.items() if method and not method.exact}
+    return {label for label, setting in runs.settings.items() if setting.biased}

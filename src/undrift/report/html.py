@@ -8,16 +8,17 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from itertools import chain
 
+from undrift._files import finite
 from undrift.core.stopping import of_some
 from undrift.plots.columns import LOGARITHMIC, MEASURED_ON, SHARES, WORDS
 from undrift.records.differences import curves
-from undrift.records.folder import Folder, Row
+from undrift.records.folder import PYTHON, Folder, Row
 from undrift.records.rows import UNCHANGED
 from undrift.report import tables
 from undrift.report.clients import Partition, heat_map, left_out, spreads
-from undrift.report.comparison import Comparison, RunOnDisk
+from undrift.report.comparison import Comparison, RunOnDisk, other_problems
 from undrift.report.figures import biased
-from undrift.report.numbers import count, finite
+from undrift.report.numbers import count
 from undrift.report.summary import SPENT, with_bytes
 from undrift.spec.schema import varied
 
@@ -71,7 +72,7 @@ def page(runs: Comparison, baseline: str | None = None) -> str:
         runs=[about(run) for run in runs.runs],
         note=runs.note,
         tiles=[]  # of several problems there are no winners
-        if len({*runs.problems.values()}) > 1
+        if other_problems(runs.runs)
         else tables.tiles(found, runs.column, runs.target, runs.samples),
         results=runs.results(wide=True),
         differences={label: table for label in compared if (table := runs.differences(label))},
@@ -100,8 +101,8 @@ def about(run: RunOnDisk) -> dict[str, object]:
         "name": run.title,
         "facts": facts(run),
         "spec": spec.read_text(encoding="utf-8", errors="replace") if spec.is_file() else "",
-        "environment": run.folder.environment,
-        "from_python": bool(run.folder.from_python),
+        "environment": run.environment,
+        "from_python": PYTHON in run.problem,
     }
 
 
@@ -139,7 +140,7 @@ def partition(folder: Folder, document: tables.Document) -> Partition | None:
 
 def _charts(runs: Comparison) -> dict[str, object]:
     """What the charts are drawn from."""
-    rows = with_bytes(runs.rows)
+    rows = [*map(with_bytes, runs.rows)]
     measured = {name for row in rows for name, value in row.items() if value is not None}
     offered = [name for name in MEASURED if name in measured]
     axes = [name for name in SPENT.values() if name in measured]

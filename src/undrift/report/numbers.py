@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, stdev
 
 NONE = "-"
@@ -16,31 +16,35 @@ Show = Callable[[float | None], str]
 class Spread:
     """A mean over seeds, and the standard deviation if there are several."""
 
-    mean: float
+    mean: float | None = None
+    """``None`` if a seed lacks the value."""
     sd: float | None = None
 
 
-def spread(values: Sequence[object]) -> Spread | None:
-    """The mean over seeds; ``None`` if one lacks the value.
+UNKNOWN = Spread()
 
-    >>> spread([1, 3]), spread([1]), spread([1, None])
-    (Spread(mean=2.0, sd=1.4142135623730951), Spread(mean=1.0, sd=None), None)
+
+def spread(values: Sequence[object]) -> Spread:
+    """The mean over seeds, unless one lacks the value.
+
+    >>> spread([1, 3]), spread([1]), spread([1, None]) == UNKNOWN
+    (Spread(mean=2.0, sd=1.4142135623730951), Spread(mean=1.0, sd=None), True)
     """
     numbers = [value for value in values if isinstance(value, int | float)]
     if not numbers or len(numbers) < len(values):
-        return None
+        return UNKNOWN
     several = len(numbers) > 1 and all(map(math.isfinite, numbers))
     return Spread(fmean(numbers), stdev(numbers) if several else None)
 
 
-def spell(found: Spread | None, show: Show) -> str:
+def spell(found: Spread, show: Show) -> str:
     """A mean over seeds with its deviation.
 
-    >>> spell(Spread(0.5, 0.01), percent), spell(Spread(0.5), percent), spell(None, percent)
+    >>> spell(Spread(0.5, 0.01), percent), spell(Spread(0.5), percent), spell(UNKNOWN, percent)
     ('50.00 ± 1.00 %', '50.00 %', '-')
     """
-    text = show(found.mean if found else None)
-    if found is None or found.sd is None:
+    text = show(found.mean)
+    if found.sd is None:
         return text
     return f"{text.removesuffix(' %')} ± {show(found.sd)}"
 
@@ -130,12 +134,3 @@ def names(labels: Iterable[str]) -> str:
     FedAvg, "FedAvg, calibrated"
     """
     return ", ".join(f'"{label}"' if "," in label else label for label in labels)
-
-
-def finite(value: object) -> object:
-    """The same for JSON, which has no NaN and no infinity: those become null, at any depth."""
-    if isinstance(value, Mapping):
-        return {key: finite(inside) for key, inside in value.items()}
-    if isinstance(value, list | tuple):
-        return [*map(finite, value)]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

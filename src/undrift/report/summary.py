@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,8 +11,19 @@ from undrift.core.stopping import EVERYBODY, MEASURED, of_some, on_some
 from undrift.plots.columns import metric
 from undrift.records.differences import RELATIVE, Curve, curves, hit
 from undrift.records.folder import Row
-from undrift.records.rows import Outcome, at_end, in_words
-from undrift.report.numbers import NONE, Show, Spread, count, percent, plain, small, spell, spread
+from undrift.records.rows import Outcome, at_end, columns, in_words
+from undrift.report.numbers import (
+    NONE,
+    UNKNOWN,
+    Show,
+    Spread,
+    count,
+    percent,
+    plain,
+    small,
+    spell,
+    spread,
+)
 
 SPENT = {
     "rounds": "round",
@@ -38,7 +48,7 @@ NUMBER: dict[str, Show] = {"gap": small, "accuracy": percent, "loss": plain}
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """One method over its seeds. A value that some seed lacks is ``None``."""
+    """One method over its seeds."""
 
     label: str
     method: str = ""
@@ -48,12 +58,12 @@ class Summary:
     """Seeds with recorded rows."""
     statuses: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """How many seeds ended in which way."""
-    ends: Mapping[str, Spread | None] = dataclasses.field(default_factory=dict)
-    """The last value of every column; ``None`` for those of quality, where a seed has no end."""
-    best: Spread | None = None
+    ends: Mapping[str, Spread] = dataclasses.field(default_factory=dict)
+    """The last value of every column; those of quality are unknown where a seed has no end."""
+    best: Spread = UNKNOWN
     reached: int = 0
     """Seeds that reached the target."""
-    needed: Mapping[str, Spread | None] = dataclasses.field(default_factory=dict)
+    needed: Mapping[str, Spread] = dataclasses.field(default_factory=dict)
     """Spent until the target, if every seed reached it."""
     values: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """Hyper-parameters it ran with."""
@@ -75,38 +85,26 @@ class Summary:
         return f"client_{'accuracy' if self.metric == 'accuracy' else 'loss'}"
 
     @property
-    def diverged(self) -> bool:
-        """Whether a seed of it did, so that it has no final values."""
-        return "diverged" in self.statuses
-
-    @property
     def unfinished(self) -> bool:
         """Whether a seed of it is, so that it has no final values yet."""
-        return any(status in self.statuses for status in OPEN)
+        return not self.statuses.keys().isdisjoint(OPEN)
 
     @property
     def without_end(self) -> bool:
-        """Whether it has no final values, for one of these two reasons."""
-        return self.diverged or self.unfinished
+        """Whether it has no final values, for a seed of it is unfinished or diverged."""
+        return self.unfinished or "diverged" in self.statuses
 
     @property
     def final(self) -> str:
         """The last value of the column it is judged by, with the clients that it is of."""
-        found = self.ends.get(self.metric)
+        found = self.end(self.metric)
         text = spell(found, NUMBER[self.metric])
-        return f"{text} ({on_some(self.measured)})" if found and self.measured else text
+        known = self.measured and found.mean is not None
+        return f"{text} ({on_some(self.measured)})" if known else text
 
-    def end(self, column: str) -> float | None:
-        """The mean of the last values of a column."""
-        return _mean(self.ends.get(column))
-
-    def need(self, name: str) -> float | None:
-        """The mean of what was spent until the target."""
-        return _mean(self.needed.get(name))
-
-    def spent(self, name: str) -> float | None:
-        """The mean of what was spent in all."""
-        return self.end(SPENT[name])
+    def end(self, column: str) -> Spread:
+        """The last values of a column."""
+        return self.ends.get(column, UNKNOWN)
 
     @property
     def status(self) -> str:
@@ -122,21 +120,21 @@ class Summary:
 
     def document(self) -> dict[str, object]:
         """The summary for JSON."""
-        spreads = {"final": self.ends.get(self.metric)}
-        spreads |= {name: self.ends.get(name) for name in ("loss", "drift")}
-        spreads |= {name: self.needed.get(name) for name in COUNTED}
+        spreads = {"final": self.end(self.metric)}
+        spreads |= {name: self.end(name) for name in ("loss", "drift")}
+        spreads |= {name: self.needed.get(name, UNKNOWN) for name in COUNTED}
         columns = {name: SPENT[name] for name in COUNTED}
         columns |= {"bytes_up": "bytes_up", "bytes_down": "bytes_down"}
         return {
             "label": self.label,
             "seeds": self.seeds,
             "metric": self.metric,
-            **{name: _mean(found) for name, found in spreads.items()},
+            **{name: found.mean for name, found in spreads.items()},
             "reached": self.reached,
-            "total": {name: self.end(column) for name, column in columns.items()},
-            "sd": {name: found.sd if found else None for name, found in spreads.items()},
+            "total": {name: self.end(column).mean for name, column in columns.items()},
+            "sd": {name: found.sd for name, found in spreads.items()},
             "clients": self._clients(),
-            "seconds": self.end("seconds"),
+            "seconds": self.end("seconds").mean,
             "status": self.status,
             "seeded": self.seeded,
             "partial_rows": self.partial,
@@ -149,19 +147,16 @@ class Summary:
         found = {n.removeprefix(head): v for n, v in self.ends.items() if n.startswith(head)}
         if not found:
             return None
-        means = {name: _mean(value) for name, value in found.items()}
-        deviations = {name: value.sd if value else None for name, value in found.items()}
+        means = {name: value.mean for name, value in found.items()}
+        deviations = {name: value.sd for name, value in found.items()}
         return {"metric": self.fares.removeprefix("client_"), **means, "sd": deviations}
 
 
-def with_bytes(rows: Iterable[Row]) -> list[Row]:
-    """The rows with a column for the bytes sent and received together."""
-    return [
-        row | {"bytes": row["bytes_up"] + row["bytes_down"]}
-        if row.keys() >= {"bytes_up", "bytes_down"}
-        else row
-        for row in rows
-    ]
+def with_bytes(row: Row) -> Row:
+    """A row with a column for the bytes sent and received together."""
+    if not row.keys() >= {"bytes_up", "bytes_down"}:
+        return row
+    return row | {"bytes": row["bytes_up"] + row["bytes_down"]}
 
 
 def aim(document: Mapping[str, float | None], column: str) -> float | None:
@@ -197,21 +192,20 @@ def summarise(
     ``planned`` has the seeds each label should be run with, by default those that have ended, and
     ``rounds`` for how many rounds.
     """
-    column, found = metric(rows), curves(with_bytes(rows))
-    ended = {outcome.key: outcome for outcome in outcomes}
-    seen: dict[str, dict[int, None]] = {}
-    for label, seed in ended:
-        seen.setdefault(label, {})[seed] = None
+    column, found = metric(rows), curves(rows)
+    ended: dict[str, dict[int, Outcome]] = {}
+    for outcome in outcomes:
+        ended.setdefault(outcome.label, {})[outcome.seed] = outcome
     return [
         _summary(
             label,
             found.get(label, {}),
-            {seed: ended.get((label, seed)) for seed in seeds},
+            dict.fromkeys(seeds) | ended.get(label, {}),
             column,
             target,
             (rounds or {}).get(label),
         )
-        for label, seeds in (planned or seen).items()
+        for label, seeds in (planned or ended).items()
     ]
 
 
@@ -235,44 +229,50 @@ def _summary(
     target: float | None,
     rounds: int | None,
 ) -> Summary:
-    curves = [*by_seed.values()]
     known = [outcome for outcome in outcomes.values() if outcome]
-    ended = {seed: one.status if one else UNFINISHED for seed, one in outcomes.items()}
-    statuses = Counter(ended.values())
-    so_far = [by_seed[s][-1]["round"] if s in by_seed else 0 for s in ended if ended[s] in OPEN]
-    recorded = str(curves[0][0].get("method", "")) if curves else ""
-    last = [at_end(curve[-1], ended.get(seed, UNFINISHED)) for seed, curve in by_seed.items()]
-    hits = [row for curve in curves if (row := hit(curve, column, target))]
-    top = max if column == "accuracy" else min
-    measured = [
-        [row[column] for row in curve if row.get(column) is not None and not of_some(row)]
-        for curve in curves
-    ]
-    partial = [curve[-1] for curve in curves if of_some(curve[-1])]
-    fewest = min(partial, key=lambda row: row[MEASURED], default={})
+    statuses: Counter[str] = Counter()
+    so_far = []
+    for seed, outcome in outcomes.items():
+        statuses[status := outcome.status if outcome else UNFINISHED] += 1
+        if status in OPEN:
+            so_far.append(by_seed[seed][-1]["round"] if seed in by_seed else 0)
+    last, hits, best, partial = list[Row](), list[Row](), list[object](), list[Row]()
+    for seed, curve in by_seed.items():
+        outcome = outcomes.get(seed)
+        last.append(at_end(with_bytes(curve[-1]), outcome.status if outcome else UNFINISHED))
+        if row := hit(curve, column, target):
+            hits.append(with_bytes(row))
+        partial += filter(of_some, curve)
+        best.append(_best(curve, column))
+    ends_of_some = [curve[-1] for curve in by_seed.values() if of_some(curve[-1])]
+    fewest = min(ends_of_some, key=lambda row: row[MEASURED], default={})
+    first = next(iter(by_seed.values()), [{}])[0]
     return Summary(
         label,
-        method=known[0].method if known else recorded,
+        method=known[0].method if known else str(first.get("method", "")),
         metric=column,
-        seeds=len(curves),
+        seeds=len(by_seed),
         statuses=statuses,
-        ends={
-            name: spread([row.get(name) for row in last])
-            for name in dict.fromkeys(name for row in last for name in row)
-        },
-        best=None if so_far else spread([top(values, default=None) for values in measured]),
+        ends={name: spread(values) for name, values in columns(last).items()},
+        best=UNKNOWN if so_far else spread(best),
         reached=len(hits),
         needed={
-            name: spread([row.get(key) for row in hits]) if len(hits) == len(curves) else None
+            name: spread([row.get(key) for row in hits]) if len(hits) == len(by_seed) else UNKNOWN
             for name, key in SPENT.items()
         },
         values=known[0].values if known else {},
         note=_note(known),
         seeded=all(outcome.same_as is None for outcome in known),
         progress=f"{min(so_far)} of {count(rounds, 'round')}" if so_far and rounds else "",
-        partial=sum(map(of_some, itertools.chain(*curves))),
+        partial=len(partial),
         measured={name: fewest[name] for name in (MEASURED, EVERYBODY) if name in fewest},
     )
+
+
+def _best(curve: Curve, column: str) -> object:
+    """The best value of a column that all clients measured."""
+    values = [row[column] for row in curve if row.get(column) is not None and not of_some(row)]
+    return (max if column == "accuracy" else min)(values, default=None)
 
 
 def _note(outcomes: Sequence[Outcome]) -> str:
@@ -281,7 +281,3 @@ def _note(outcomes: Sequence[Outcome]) -> str:
         return ""
     several = sum(outcome.same_as is None for outcome in outcomes) > 1
     return f"(seed {said.seed}) {said.note}" if several else said.note
-
-
-def _mean(found: Spread | None) -> float | None:
-    return None if found is None else found.mean

@@ -37,6 +37,9 @@ class Cell:
     value: float | None = None
     kind: str = ""
 
+    def __str__(self) -> str:
+        return self.text
+
     @classmethod
     def of(cls, value: float | None, show: Show) -> Cell:
         """A number that may not be known."""
@@ -74,15 +77,16 @@ class Table:
         """
         limit = terminal_width() if width is None else width
         right = {k for k, name in enumerate(self.head) if k and name not in self.words}
-        texts = [[*self.head], *([cell.text for cell in row] for row in self.cells)]
-        texts = [[clean(text).replace("\n", " ") for text in row] for row in texts]
+        whole = (self.head, *self.rows)
+        texts = [[clean(str(cell)).replace("\n", " ") for cell in row] for row in whole]
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
         if not math.isinf(limit):
             widths = _narrowed(widths, [k for k in range(len(widths)) if k not in right], limit)
         bands = _bands(widths, limit)
         rule = "  ".join("-" * widths[k] for k in bands[0])
-        first, *others = (_lines(row, widths, bands, right) for row in texts)
-        lines = [*first, rule, *(line for row in others for line in row)]
+        lines = [*_lines(texts[0], widths, bands, right), rule]
+        for row in texts[1:]:
+            lines += _lines(row, widths, bands, right)
         return "\n".join([*lines, "", *map(prose, self.notes)] if self.notes else lines)
 
     def markdown(self) -> str:
@@ -93,7 +97,7 @@ class Table:
         | --- | --- |
         | 1 | x\\|y |
         """
-        texts = ([cell.text.replace("|", "\\|") for cell in row] for row in self.cells)
+        texts = ([str(cell).replace("|", "\\|") for cell in row] for row in self.rows)
         lines = [self.head, ["---"] * len(self.head), *texts]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import undrift.methods  # noqa: F401, fills the registry
@@ -16,6 +16,7 @@ from undrift.records.differences import EQUAL, Against, Difference
 from undrift.records.rows import ENDS
 from undrift.report.numbers import (
     NONE,
+    UNKNOWN,
     Show,
     duration,
     names,
@@ -28,10 +29,12 @@ from undrift.report.numbers import (
     spell,
     whole,
 )
-from undrift.report.summary import COUNTED, NO_END, NUMBER, ON, Summary, goal, partly
+from undrift.report.summary import COUNTED, NO_END, NUMBER, ON, SPENT, Summary, goal, partly
 from undrift.report.table import Best, Cell, Table, mark_best
 from undrift.spec.schema import PER_METHOD
 
+KINDS = ("bad", "open", "good")
+"""Of outcomes, the worst first."""
 Document = Mapping[str, Any]
 """A spec, or a table of one, as TOML has it."""
 
@@ -42,8 +45,8 @@ class MethodSetting:
 
     method: str = ""
     biased: bool = False
-    """Whether no method is exact there: a robust reduction takes the place of its means, or another
-    optimiser than SGD or momentum its local steps."""
+    """Whether it is not exact there: by itself, or for a robust reduction takes the place of its
+    means, or another optimiser than SGD or momentum its local steps."""
     written: Document = dataclasses.field(default_factory=dict)
     """The table of the method in the spec."""
     shared: Document = dataclasses.field(default_factory=dict)
@@ -60,11 +63,11 @@ def setting(table: Document, document: Document) -> MethodSetting:
     rule = document.get("aggregation", {}).get("name", "mean")
     optimiser = table.get("training", document.get("training", {})).get("optimiser")
     name = optimiser.get("name") if isinstance(optimiser, dict) else optimiser
-    kind = optimisers.get(str(name))
+    kind, method = optimisers.get(str(name)), registry.get(str(table.get("name")))
     exact = rule in ("mean", "weighted-mean") and (name is None or (kind and kind.exact))
     return MethodSetting(
         method=table.get("name", ""),
-        biased=not exact,
+        biased=not exact or (method is not None and not method.exact),
         written=table,
         shared={name: document[name] for name in ("schedule", "training") if document.get(name)},
     )
@@ -98,37 +101,38 @@ def results(
     column = summaries[0].metric if summaries else "gap"
     aimed, judged = target is not None or column == "gap", column == "accuracy"
     several = any(s.seeds > 1 for s in summaries)
-    drifted = (wide or judged) and any(s.ends.get("drift") for s in summaries)
-    spread_out = any(s.ends.get(f"{s.fares}_worst10") for s in summaries)
+    drifted = (wide or judged) and any(s.end("drift").mean for s in summaries)
+    spread_out = not wide and any(s.end(f"{s.fares}_worst10").mean for s in summaries)
     about = f" ({note})" if judged and note else ""
     counted = [*COUNTED, "bytes"] if _compressed(summaries) else [*COUNTED]
-    best: Best | None = max if judged else None if aimed else min
-
-    shown: dict[str, Callable[[Summary], Cell]] = {"method": lambda s: Cell(s.label)}
-    if several:
-        shown["seeds"] = _seeds
-    shown |= {name: _until(name) if aimed else _in_all(name) for name in counted}
-    shown[f"final {column}{about}"] = lambda s: Cell(s.final, None if s.measured else s.end(column))
-    if wide:
-        shown[f"best {column}{about}"] = lambda s: Cell(
-            spell(s.best, NUMBER[column]), s.best.mean if s.best else None
-        )
-    if judged:
-        shown["loss"] = lambda s: Cell.of(s.end("loss"), short)
-    if drifted:
-        shown["drift"] = lambda s: Cell.of(s.end("drift"), small)
-    if spread_out and not wide:
-        number = percent if judged else plain
-        shown["worst 10 %"] = lambda s: Cell(spell(s.ends.get(f"{s.fares}_worst10"), number))
-        shown["spread"] = lambda s: Cell(spell(s.ends.get(f"{s.fares}_std"), number))
-    shown["time"] = lambda s: Cell.of(s.spent("seconds"), duration)
-    shown["outcome"] = _outcome
-    head, rows = [*shown], [[show(s) for show in shown.values()] for s in summaries]
+    head, rows = list[str](), list[list[Cell]]()
+    for s in summaries:
+        row = {"method": Cell(s.label)}
+        if several:
+            row["seeds"] = _seeds(s)
+        row |= {name: _spent(s, name, aimed) for name in counted}
+        final = None if s.measured else s.end(column).mean
+        row[f"final {column}{about}"] = Cell(s.final, final)
+        if wide:
+            row[f"best {column}{about}"] = Cell(spell(s.best, NUMBER[column]), s.best.mean)
+        if judged:
+            row["loss"] = Cell.of(s.end("loss").mean, short)
+        if drifted:
+            row["drift"] = Cell.of(s.end("drift").mean, small)
+        if spread_out:
+            number = percent if judged else plain
+            row["worst 10 %"] = Cell(spell(s.end(f"{s.fares}_worst10"), number))
+            row["spread"] = Cell(spell(s.end(f"{s.fares}_std"), number))
+        row["time"] = Cell.of(s.end("seconds").mean, duration)
+        some = 0 < s.reached < s.seeds
+        text = f"{s.reached} of {s.seeds} seeds reached it" if some else s.status
+        row["outcome"] = Cell(text, kind=kind(s.statuses))
+        head, rows = [*row], [*rows, [*row.values()]]
     if aimed:
         mark_best(rows, map(head.index, counted), min)
-    if best is not None:
+    if judged or not aimed:
         finals = [k for k, name in enumerate(head) if name.startswith(("final", "best"))]
-        mark_best(rows, finals, best)
+        mark_best(rows, finals, max if judged else min)
 
     until = f"until {goal(target, column)}" if aimed else "in all"
     mean = ", mean over seeds ± standard deviation" if several else ""
@@ -143,7 +147,7 @@ def results(
         notes.append(f"accuracy and loss: at the end{ON[samples]}")
     if drifted:
         notes.append("drift: mean squared distance of the last local models to the server's")
-    if "spread" in head:
+    if spread_out:
         what = "accuracy" if judged else "loss"
         notes.append(
             f"worst 10 %: mean {what} of the worst tenth of the clients, each on its own samples; "
@@ -186,15 +190,15 @@ def tiles(
     found: list[Tile] = []
     aimed, judged = target is not None or column == "gap", column == "accuracy"
     if judged or not aimed:
-        ends = {s.label: s.end(column) for s in summaries if not s.measured}
+        ends = {s.label: s.end(column).mean for s in summaries if not s.measured}
         of = "training " if judged and samples == "train" else ""
         found += _winner(f"Best final {of}{column}", ends, NUMBER[column], max if judged else min)
     if aimed:
         until = goal(target, column)
         for name in COUNTED:
-            needed = {s.label: s.need(name) for s in summaries}
+            needed = {s.label: s.needed.get(name, UNKNOWN).mean for s in summaries}
             found += _winner(f"Fewest {name}", needed, whole, min, f" until {until}")
-        judged_by = [s for s in summaries if s.best is not None or column in s.ends]
+        judged_by = [s for s in summaries if s.best != UNKNOWN or column in s.ends]
         if late := [s.label for s in judged_by if s.reached < s.seeds]:
             found.append(Tile("Missed the target", _listed(late), until))
     return found[:4]
@@ -255,8 +259,7 @@ def _remarks(found: Sequence[Against], column: str) -> list[str]:
 
 def kind(statuses: Iterable[str]) -> str:
     """The worst kind of some statuses."""
-    kinds = {ENDS[status].kind if status in ENDS else "open" for status in statuses}
-    return next((kind for kind in ("bad", "open", "good") if kind in kinds), "open")
+    return min((ENDS[status].kind for status in statuses), key=KINDS.index, default="open")
 
 
 def _values(found: Mapping[str, object]) -> str:
@@ -277,36 +280,19 @@ def _seeds(s: Summary) -> Cell:
     return Cell(f"{s.seeds} of {planned}" if planned > s.seeds else str(s.seeds), s.seeds)
 
 
-def _outcome(s: Summary) -> Cell:
-    some = 0 < s.reached < s.seeds
-    text = f"{s.reached} of {s.seeds} seeds reached it" if some else s.status
-    return Cell(text, kind=kind(s.statuses))
-
-
-def _until(name: str) -> Callable[[Summary], Cell]:
-    """Spent until the target; only rounds have a deviation, as the other counts follow them."""
-
-    def show(s: Summary) -> Cell:
-        found, cell = s.needed.get(name), Cell.of(s.need(name), _count(name))
-        if name != "rounds" or found is None or found.sd is None:
-            return cell
-        deviation = whole(found.sd) if found.sd >= 10 else plain(found.sd, 2)
-        return dataclasses.replace(cell, text=f"{cell.text} ± {deviation}")
-
-    return show
-
-
-def _in_all(name: str) -> Callable[[Summary], Cell]:
-    return lambda s: Cell.of(s.spent(name), _count(name))
-
-
-def _count(name: str) -> Show:
-    return size if name == "bytes" else whole
+def _spent(s: Summary, name: str, aimed: bool) -> Cell:
+    """Spent until the target, or in all; only rounds have a deviation, as other counts follow."""
+    found = s.needed.get(name, UNKNOWN) if aimed else s.end(SPENT[name])
+    cell = Cell.of(found.mean, size if name == "bytes" else whole)
+    if not aimed or name != "rounds" or found.sd is None:
+        return cell
+    deviation = whole(found.sd) if found.sd >= 10 else plain(found.sd, 2)
+    return dataclasses.replace(cell, text=f"{cell.text} ± {deviation}")
 
 
 def _compressed(summaries: Sequence[Summary]) -> bool:
     """Whether bytes say more than vectors: methods differ in their bytes per vector."""
-    spent = [(s.end("bytes"), s.end("vectors")) for s in summaries]
+    spent = [(s.end("bytes").mean, s.end("vectors").mean) for s in summaries]
     ratios = [bytes_ / vectors for bytes_, vectors in spent if bytes_ and vectors]
     return bool(ratios) and max(ratios) > 1.01 * min(ratios)
 

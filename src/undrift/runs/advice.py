@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import traceback
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from undrift.core.method import Method
 from undrift.core.params import THEORY, values
 from undrift.core.problem import Unsupported
+from undrift.engines.judge import Diverged, Stuck
 from undrift.runs.prepare import Task, resolved
-from undrift.runs.trial import Trial
 from undrift.theory import has_rule
 
 TOO_LARGE = (
@@ -30,27 +31,19 @@ Values = dict[str, float]
 Way = Literal["smaller", "larger"]
 
 
-class Advice(NamedTuple):
-    """What to say of a run that diverged."""
-
-    note: str
-    suggested: Values | None = None
-
-
-def advise(task: Task, draws: int, trial: Trial) -> Advice:
-    """What to try, and what theory prescribes where it does, for a run that diverged."""
-    engine = trial.engine
-    happened = f"diverged in round {engine.round}"
-    if trial.alarm and not trial.alarm.began_finite:
-        return Advice(f"{happened}: {TOO_LARGE}")
-    if engine.round <= FIRST and _sound_if_plain(task, draws):
-        return Advice(f"{happened}: {NOT_ITS_OWN}")
+def advise(task: Task, draws: int, round: int, began_finite: bool) -> str:
+    """What happened to a run that diverged and what to try, with numbers where theory has some."""
+    happened = f"diverged in round {round}"
+    if not began_finite:
+        return f"{happened}: {TOO_LARGE}"
+    if round <= FIRST and _sound_if_plain(task, draws):
+        return f"{happened}: {NOT_ITS_OWN}"
     found = prescribed(task)
-    if found is None:
-        return Advice(f"{happened}, likely because of its step: {remedy(task)}")
-    numbers = " and ".join(f"{field} = {value:g}" for field, value in found.items())
-    text = f"{happened}, likely because of its step: try {numbers}, about what theory gives"
-    return Advice(text, found)
+    text = remedy(task)
+    if found is not None:
+        numbers = " and ".join(f"{field} = {value:g}" for field, value in found.items())
+        text = f"try {numbers}, about what theory gives"
+    return f"{happened}, likely because of its step: {text}"
 
 
 def _sound_if_plain(task: Task, draws: int) -> bool:
@@ -58,8 +51,11 @@ def _sound_if_plain(task: Task, draws: int) -> bool:
     if (problem := task.problem.plain()) is None:
         return False
     engine = dataclasses.replace(task, problem=problem).engine(draws)
-    trial = Trial(engine, 1, 1, lambda row: None)
-    return trial.run() == "done" and not engine.ledger.left_out
+    try:
+        engine.run_round()
+    except (Diverged, Stuck):
+        return False
+    return math.isfinite(engine.metrics()["loss"]) and not engine.ledger.left_out
 
 
 def remedy(task: Task) -> str:

@@ -223,7 +223,7 @@ def experiment_of(call: Call) -> Experiment:
     rules = TrialRules(None, observers.stop, goal, observers.functions)
     # Callbacks may measure anything, and what is measured of clients is known with the first row.
     measures_more = observers.functions or settings.per_client
-    if not measures_more and (wrong := unmeasured(rules.metrics, tasks[0])):
+    if not measures_more and (wrong := unmeasured(rules, tasks[0])):
         raise BadParameters("run", wrong)
     nothing, alike = Script("run", {}), not observers.functions
     experiment = Experiment(nothing, tasks, settings.seeds, rules=rules, alike=alike)

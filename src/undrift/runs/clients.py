@@ -57,24 +57,6 @@ class ClientHistory(Mapping[str, Floats]):
         """Metric -> the numbers of all clients ``[clients]`` at the end."""
         return {name: values[-1] for name, values in self.items()}
 
-    def worst(self, share: float = SHARE, metric: str | None = None) -> Floats:
-        """The mean of the worst ``share`` of the clients, at every row.
-
-        ``metric`` is the accuracy where there is one, else the loss, unless it is given.
-        """
-        name = metric or self._judge
-        return np.array([worst(row, name, share) for row in self[name]])
-
-    def ranking(self, metric: str | None = None) -> NDArray[np.int64]:
-        """The numbers of the clients at the end, the worst first; those not measured come last."""
-        name = metric or self._judge
-        values = self[name][-1]
-        return np.lexsort((_sign(name) * values, np.isnan(values)))
-
-    @property
-    def _judge(self) -> str:
-        return "accuracy" if "accuracy" in self else "loss"
-
     def __getitem__(self, metric: str) -> Floats:
         if metric not in list(self):
             raise KeyError(f"{metric} was not measured; there are {', '.join(self)}")
@@ -148,24 +130,14 @@ def spreads(row: Row) -> dict[str, float]:
     return found
 
 
-def worst(values: Floats, metric: str, share: float = SHARE) -> float:
-    """The mean of the worst ``share`` of some clients, at least of one.
+def worst(values: Floats, metric: str) -> float:
+    """The mean of the worst tenth of some clients, at least of one.
 
-    >>> worst(np.array([0.9, 0.2, 0.8]), "accuracy", 0.5)
-    0.5
+    >>> worst(np.array([0.9, 0.2, 0.8]), "accuracy")
+    0.2
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"share = {share!r} is not allowed: number > 0 and <= 1")
-    if not _sign(metric):
-        raise ValueError(
-            f"whether high or low values of {metric} are good is not known: "
-            f"sort per_client[{metric!r}] as you see fit"
-        )
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return math.nan
-    number = math.ceil(round(share * len(known), 9))
-    ordered = np.sort(_sign(metric) * known)[:number]
+    number = math.ceil(round(SHARE * len(values), 9))
+    ordered = np.sort(_sign(metric) * values)[:number]
     return float(_sign(metric) * ordered.mean())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import dataclass_transform
 
 from undrift.core.faults import Rejection
@@ -86,12 +85,6 @@ class Ended(Event):
         if end.same_as is not None:
             why = f"as seed {end.same_as}, because no seed changes it"
         return f"{end.label}, seed {end.seed}: {why}"
-
-
-class Finishing(Event):
-    """Everything has ended; the folder is about to be marked as finished."""
-
-    folder: Path
 
 
 Emit = Callable[[Event], None]

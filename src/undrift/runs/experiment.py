@@ -3,164 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
 
-from torch import Tensor
-
-from undrift.core.faults import Rejection
 from undrift.core.params import values
 from undrift.core.problem import Unsupported
 from undrift.core.stopping import USUALLY
-from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.records import models
-from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Recipe, Row, checkpoint
+from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Recipe, checkpoint
 from undrift.records.journal import Journal
-from undrift.records.models import Best
 from undrift.records.rows import Key
-from undrift.runs.advice import advise, failure, way_on
-from undrift.runs.callbacks import Callbacks
-from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, ignore
+from undrift.runs.advice import failure
+from undrift.runs.events import Began, Emit, Ended, ignore
 from undrift.runs.prepare import Build, Task, build_all, lay_out, threads, together
 from undrift.runs.trial import (
     NO_RULES,
     PAUSE,
-    SoundModel,
+    MethodResult,
+    RunPlace,
     StopSignal,
     Trial,
     TrialRules,
-    fingerprint,
-    missing,
 )
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.schema import Spec, absent
 
 LASTING = 2**26
 """Bytes of the largest state that a finished method leaves in the folder of a run."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RunPlace:
-    """Where one method with one seed is kept."""
-
-    journal: Journal
-    """Where rows go: the folder of the run, or the part of it that a job has."""
-    shelf: Shelf
-    folder: Folder | None = None
-    """Where models go; ``None``: they are not kept."""
-    stem: str = ""
-    """What the names of their files begin with."""
-    largest: float = math.inf
-    """Bytes of the largest state that is worth a checkpoint."""
-    lasting: float = 0
-    """Bytes of the largest state that a finished run leaves, for a longer one to continue from."""
-
-
-class MethodResult(NamedTuple):
-    """How one method ended with one seed."""
-
-    outcome: Outcome
-    engine: Engine | None = None
-    """The engine it ended with; ``None`` if it ended at an earlier time, or failed."""
-    model: Tensor | None = None
-    """Its last model, or the last sound one if it diverged; ``None`` as for the engine."""
-    best: Best | None = None
-    """Its best model, where it was looked for in this process."""
-    lasts: bool = False
-    """Whether its state was kept, for more rounds to begin from."""
-
-
-def perform(
-    task: Task,
-    seed: int,
-    draws: int,
-    place: RunPlace | None = None,
-    emit: Emit = ignore,
-    stop: StopSignal | None = None,
-    pause: float = PAUSE,
-    rules: TrialRules = NO_RULES,
-) -> MethodResult:
-    """One method with one seed, from where it was left; ``draws`` is the seed of the engine."""
-    label, name = task.label, type(task.method).__name__
-    engine = task.engine(draws)
-
-    def watch(row: Row) -> None:
-        about = {"label": label, "method": name, "seed": seed}
-        if place and engine.leads:
-            place.journal.append({**about, **row}, trial.clients)
-        emit(Measured(label, name, seed, row, engine.streams.used, trial.clients))
-
-    def leave_out(rejections: Sequence[Rejection]) -> None:
-        if place and engine.leads:
-            place.journal.leave_out(label, seed, rejections)
-        emit(LeftOut(label, seed, rejections))
-
-    best = Best(task.problem, rules.best) if place is None or place.folder else None
-    callbacks = Callbacks(rules.callbacks, label, seed) if rules.callbacks else None
-    trial = Trial(
-        engine,
-        task.rounds,
-        task.every,
-        watch,
-        best,
-        leave_out,
-        task.per_client,
-        rules,
-        callbacks,
-    )
-    if place:
-        trial.resume(place.journal, place.shelf, label, seed, emit)
-        if engine.agree(state_bytes(engine) > place.largest):
-            trial.keep = place.journal.settle
-    status = trial.run(stop, pause)
-    note, suggested, files = "", None, dict[str, str]()
-    last = SoundModel(engine.round, engine.x)
-    if status == "diverged":
-        last = trial.sound
-        note, suggested = advise(task, draws, trial)
-    if status == "early":
-        note = f"stopped early in round {engine.round}: {trial.why}"
-    if status == "stuck":
-        note = f"stuck in round {engine.round}: {trial.trouble}: {way_on(task.method)}"
-    # A checkpoint takes all processes: whether there is one is said by the one that leads, as is
-    # every other decision here that several of them have to take alike.
-    lasts = place is not None and status == "done" and engine.agree(_lasts(engine, place))
-    if lasts:
-        trial.keep()
-    if place and place.folder and status != "stopped":
-        about: dict[str, object] = {"label": label, "seed": seed, "round": last.round}
-        files = models.keep(place.folder, task.problem, place.stem, about, last.x, trial.best)
-    outcome = Outcome(
-        label,
-        name,
-        seed,
-        status,
-        values(task.method),
-        note=note,
-        model=fingerprint(last.x),
-        best=trial.best.about if "best" in files and trial.best else None,
-        files=files,
-        seeded=engine.streams.used,
-        suggested=suggested,
-    )
-    return MethodResult(outcome, engine, last.x, trial.best, lasts)
-
-
-def _lasts(engine: Engine, place: RunPlace) -> bool:
-    """Whether the state of a finished run is kept; clients of a federation keep their own."""
-    here = engine.site is not None
-    return here and state_bytes(engine) <= min(place.lasting, place.largest)
-
-
-def state_bytes(engine: Engine) -> int:
-    """Bytes of a checkpoint."""
-    problem, method = engine.problem, engine.method
-    each = len(method.Client.vectors) + problem.remembers
-    vectors = len(method.Server.vectors) + problem.clients * each
-    return vectors * problem.dim * engine.x0.element_size()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +89,7 @@ class Experiment:
         stop: StopSignal | None = None,
         pause: float = PAUSE,
         only: Collection[Key] | None = None,
-        announce: Callable[[Key], object] = lambda key: None,
+        announce: Callable[[Key], object] | None = None,
         journal: Journal | None = None,
     ) -> Iterator[MethodResult]:
         """Run what is left to run, or ``only`` some of it, seed by seed.
@@ -237,24 +107,23 @@ class Experiment:
                 if stop and stop.asked:
                     return
                 if twin := self.twin(label, seed, ended):
-                    result, place = MethodResult(twin), None
+                    result = MethodResult(twin)
                     if folder:
                         folder.ended(twin)
                 else:
-                    task, place = self.at(seed)[k], self.place(k, seed, folder, journal)
+                    task, place = self.at(seed)[k], None
+                    if folder:
+                        identity = f"{folder.identity} {label!r} {seed}"
+                        shelf = Shelf(folder.file(CHECKPOINTS), checkpoint(k, seed), identity)
+                        stem = f"{models.stems(task.label for task in self.tasks)[label]}-{seed}"
+                        where = journal or folder
+                        place = RunPlace(where, shelf, folder, stem, lasting=LASTING)
                     emit(Began(label, seed, task.rounds))
-                    announce((label, seed))
+                    if announce:
+                        announce((label, seed))
                     try:
-                        result = perform(
-                            task,
-                            seed,
-                            self.draws(seed),
-                            place,
-                            emit,
-                            stop,
-                            pause,
-                            self.rules,
-                        )
+                        trial = Trial(task, seed, self.draws(seed), place, emit, self.rules)
+                        result = trial.run(stop, pause)
                     except BaseException as error:  # a user's method may do anything
                         result = MethodResult(self.failed(task, seed, error))
                     ended[label, seed] = result.outcome
@@ -283,26 +152,14 @@ class Experiment:
         name = type(task.method).__name__
         return Outcome(task.label, name, seed, "failed", values(task.method), note)
 
-    def place(
-        self, k: int, seed: int, folder: Folder | None, journal: Journal | None = None
-    ) -> RunPlace | None:
-        """Where the k-th method with one seed keeps its checkpoints and models."""
-        if folder is None:
-            return None
-        label = self.tasks[k].label
-        identity = f"{folder.identity} {label!r} {seed}"
-        shelf = Shelf(folder.file(CHECKPOINTS), checkpoint(k, seed), identity)
-        stem = models.stems(task.label for task in self.tasks)[label]
-        return RunPlace(journal or folder, shelf, folder, f"{stem}-{seed}", lasting=LASTING)
 
-
-def unmeasured(metrics: Mapping[str, str], task: Task) -> dict[str, str]:
+def unmeasured(rules: TrialRules, task: Task) -> dict[str, str]:
     """Complaints about metrics that the problem of a task does not measure, by their fields."""
-    if not metrics:
+    if not rules.missing({}):
         return {}
     problem = task.problem
     start = problem.start() if task.setup.x0 is None else task.setup.x0
-    return missing(metrics, dict(problem.metrics(start.to(problem.device, problem.dtype))))
+    return rules.missing(dict(problem.metrics(start.to(problem.device, problem.dtype))))
 
 
 def make(spec: Spec, build: Build = build_all) -> Experiment:
@@ -317,13 +174,11 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
         again = lay_out(spec, seed, complaints, build)
         digests += [task.problem.digest() for task in again[:1]]
 
-    rules = TrialRules(spec.target, early=spec.stop, best=spec.best or spec.stop or USUALLY)
+    goal = spec.best or spec.stop or USUALLY
+    rules = TrialRules(spec.target, spec.stop, goal, accuracy=spec.target_accuracy)
     # What is measured of clients is known with the first row, and what nodes hold is not here.
     if tasks and build is build_all and not spec.per_client:
-        metrics = rules.metrics
-        if spec.target_accuracy is not None:
-            metrics["target_accuracy"] = "accuracy"
-        for field, text in unmeasured(metrics, tasks[0]).items():
+        for field, text in unmeasured(rules, tasks[0]).items():
             complaints.append(spec.origin.complaint(tuple(field.split(".")), text))
     if complaints:
         raise BadSpec(complaints)

@@ -35,8 +35,8 @@ from undrift.records.journal import Journal
 from undrift.records.rows import Key, Outcome
 from undrift.runs.environment import deterministic
 from undrift.runs.events import Began, Emit, Ended, Event, Measured, Notice
-from undrift.runs.experiment import Experiment, MethodResult, make
-from undrift.runs.trial import StopSignal
+from undrift.runs.experiment import Experiment, make
+from undrift.runs.trial import MethodResult, StopSignal
 from undrift.spec.reader import load
 
 LOOK = 0.2

@@ -101,8 +101,6 @@ class Run:
     """Why it stopped early; what happened and what to try, where it diverged or was stuck."""
     model: torch.Tensor | None = dataclasses.field(default=None, repr=False)
     """The last model; of a run that diverged, the last sound one."""
-    suggested: Mapping[str, float] | None = None
-    """Where it diverged, hyper-parameters to try, if some were found."""
     left_out: Sequence[Rejection] = ()
     """Clients whose work did not count, in which round and phase, and why."""
     client_rows: Sequence[Row] = dataclasses.field(default=(), repr=False)

@@ -21,18 +21,18 @@ from undrift.engines.options import PATIENCE
 from undrift.engines.options import registry as engines
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.records import models
-from undrift.records.folder import METRIC_SAMPLES, MORE_ROUNDS, SPECS, BadFolder, Folder, Row, made
+from undrift.records.folder import METRIC_SAMPLES, MORE_ROUNDS, SPECS, BadFolder, Folder, Row
 from undrift.records.journal import Journal, RunRecord
 from undrift.records.models import Best
 from undrift.records.rows import Key, Outcome, key_of
 from undrift.runs.calls import Save
 from undrift.runs.environment import environment
-from undrift.runs.events import Emit, Ended, Event, Finishing, LeftOut, Measured, Notice, ignore
-from undrift.runs.experiment import Experiment, MethodResult, RunPlace, perform
+from undrift.runs.events import Emit, Ended, Event, LeftOut, Measured, Notice, ignore
+from undrift.runs.experiment import Experiment
 from undrift.runs.jobs import run_jobs
 from undrift.runs.results import Run, Runs, history
 from undrift.runs.tensorboard import TensorBoard
-from undrift.runs.trial import PAUSE, StopSignal
+from undrift.runs.trial import PAUSE, MethodResult, RunPlace, StopSignal, Trial
 from undrift.spec.schema import Spec, Table
 
 
@@ -71,7 +71,6 @@ def run_experiment(
         record = folder.record()
         results = [*map(MethodResult, record.outcomes)]
         return _told(_collect(experiment, results, record, folder), folder, ranks)
-    made(folder.path)
     results = run_in_folder(
         experiment,
         folder,
@@ -166,7 +165,6 @@ def _collect(
             seed=outcome.seed,
             note=outcome.note,
             model=model,
-            suggested=outcome.suggested,
             left_out=[
                 Rejection(*(row[name] for name in Rejection._fields))
                 for row in left_out.get(key, ())
@@ -233,7 +231,6 @@ def run_in_folder(
         results.sort(key=lambda result: order.index(result.outcome.key))
         ended = [result.outcome for result in results if result.outcome.status != "stopped"]
         if len(ended) == len(experiment.order):
-            emit(Finishing(folder.path))
             folder.finish(ended)
         if ranks is not None:
             ranks.tell(None)
@@ -316,9 +313,9 @@ def follow_leader(experiment: Experiment, ranks: Ranks, emit: Emit = ignore) -> 
         while (key := ranks.tell()) is not None:
             label, seed = key
             task = experiment.at(seed)[experiment.order[label, seed]]
-            place = RunPlace(nowhere, Shelf(nowhere.path, "", ""))
+            place, draws = RunPlace(nowhere, Shelf(nowhere.path, "", "")), experiment.draws(seed)
             try:
-                perform(task, seed, experiment.draws(seed), place, emit, rules=experiment.rules)
+                Trial(task, seed, draws, place, emit, experiment.rules).run()
             except WorkFailed:
                 pass  # the one that leads says what becomes of it
             except BaseException as error:

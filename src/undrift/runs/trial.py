@@ -6,24 +6,28 @@ import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 
 from undrift.core.faults import Rejection
-from undrift.core.params import BadParameters, unknown
+from undrift.core.params import BadParameters, unknown, values
 from undrift.core.stopping import MEASURED, USUALLY, EarlyStopping, Goal, Waiting, of_some
 from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.judge import Diverged, Stuck
 from undrift.engines.work import Counters
+from undrift.records import models
+from undrift.records.folder import Folder
 from undrift.records.journal import Journal
 from undrift.records.models import Best
-from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Row, Status
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, Status
+from undrift.runs.advice import advise, way_on
 from undrift.runs.callbacks import Callback, Callbacks
 from undrift.runs.clients import measured_clients, refuse_names, spreads
-from undrift.runs.events import Emit, Notice, Resumed, ignore
+from undrift.runs.events import Emit, LeftOut, Measured, Notice, Resumed, ignore
+from undrift.runs.prepare import Task
 
 PAUSE = 10.0
 """Seconds between checkpoints; 0 is after every round."""
@@ -53,13 +57,18 @@ class TrialRules:
     early: EarlyStopping | None = None
     best: Goal = USUALLY
     callbacks: Sequence[Callback] = ()
+    accuracy: float | None = None
+    """The one of which the rounds to it are counted."""
 
-    @property
-    def metrics(self) -> dict[str, str]:
-        """The metrics that these rules name, by their fields in a spec."""
-        goals = [self.best, *([self.early] if self.early else [])]
-        found = {f"{goal.owner}.metric": goal.metric for goal in goals if goal.metric is not None}
-        return found if self.target is None else found | {"target": "gap"}
+    def missing(self, row: Row) -> dict[str, str]:
+        """Complaints about metrics that these rules name and a row lacks, by fields of a spec."""
+        names = {} if self.target is None else {"target": "gap"}
+        names |= {} if self.accuracy is None else {"target_accuracy": "accuracy"}
+        for goal in (self.best, self.early):
+            if goal is not None and goal.metric is not None:
+                names[f"{goal.owner}.metric"] = goal.metric
+        lacking = {field: name for field, name in names.items() if row.get(name) is None}
+        return {field: unknown("metric", name, row) for field, name in lacking.items()}
 
 
 NO_RULES = TrialRules()
@@ -135,48 +144,120 @@ class SoundModel(NamedTuple):
     x: torch.Tensor
 
 
-class Trial:
-    """An engine on its way to ``rounds``; every ``every`` rounds a row goes to ``watch``.
+@dataclasses.dataclass(frozen=True)
+class RunPlace:
+    """Where one method with one seed is kept."""
 
-    With ``per_client`` each client is measured for every row.
-    ``leave_out`` is told after every round whose work did not count.
+    journal: Journal
+    """Where rows go: the folder of the run, or the part of it that a job has."""
+    shelf: Shelf
+    folder: Folder | None = None
+    """Where models go; ``None``: they are not kept."""
+    stem: str = ""
+    """What the names of their files begin with."""
+    largest: float = math.inf
+    """Bytes of the largest state that is worth a checkpoint."""
+    lasting: float = 0
+    """Bytes of the largest state that a finished run leaves, for a longer one to continue from."""
+
+
+class MethodResult(NamedTuple):
+    """How one method ended with one seed."""
+
+    outcome: Outcome
+    engine: Engine | None = None
+    """The engine it ended with; ``None`` if it ended at an earlier time, or failed."""
+    model: torch.Tensor | None = None
+    """Its last model, or the last sound one if it diverged; ``None`` as for the engine."""
+    best: Best | None = None
+    """Its best model, where it was looked for in this process."""
+    lasts: bool = False
+    """Whether its state was kept, for more rounds to begin from."""
+
+
+class Trial:
+    """One method with one seed, from where it was left; ``draws`` is the seed of its engine.
+
+    Rows go to the journal of its ``place`` and to ``emit``.
     """
 
     def __init__(
         self,
-        engine: Engine,
-        rounds: int,
-        every: int,
-        watch: Callable[[Row], None],
-        best: Best | None = None,
-        leave_out: Callable[[Sequence[Rejection]], None] = lambda rejections: None,
-        per_client: bool = False,
+        task: Task,
+        seed: int,
+        draws: int,
+        place: RunPlace | None = None,
+        emit: Emit = ignore,
         rules: TrialRules = NO_RULES,
-        callbacks: Callbacks | None = None,
     ):
-        self.engine, self.rounds, self.every = engine, rounds, every
-        self.watch, self.best, self.leave_out = watch, best, leave_out
-        self.rules, self.callbacks, self.waiting = rules, callbacks, Waiting()
-        self.per_client = per_client
-        self.clients: Row | None = None
-        """Each client's numbers at the last row, where they are measured."""
+        self.task, self.seed, self.draws, self.place = task, seed, draws, place
+        self.emit, self.rules, self.waiting = emit, rules, Waiting()
+        self.engine = task.engine(draws)
+        self.best = Best(task.problem, rules.best) if place is None or place.folder else None
+        self.callbacks = Callbacks(rules.callbacks, task.label, seed) if rules.callbacks else None
         self.seconds = 0.0
         self.alarm: Alarm | None = None
         self.trouble: Diverged | Stuck | None = None
         """Why the engine itself ended the run."""
         self.judged = ""
         """The column that early stopping looks at."""
-        self.sound = SoundModel(0, engine.x.clone())
-        self.keep: Callable[[], None] = lambda: None
+        self.sound = SoundModel(0, self.engine.x.clone())
+        if place:
+            self._resume(place)
+        # A checkpoint takes all processes: whether there is one is said by the one that leads, as
+        # is every other decision here that several of them have to take alike.
+        largest = place.largest if place else math.inf
+        self.fits = largest == math.inf or self.engine.agree(state_bytes(self.engine) <= largest)
 
-    def run(self, stop: StopSignal | None = None, pause: float = PAUSE) -> Status:
+    def run(self, stop: StopSignal | None = None, pause: float = PAUSE) -> MethodResult:
         """Run to the end, until a rule ends it, or until ``stop`` is asked."""
-        engine, stored = self.engine, time.perf_counter()
+        engine, task, place = self.engine, self.task, self.place
+        status = self.train(stop, pause)
+        last, note, files = SoundModel(engine.round, engine.x), "", dict[str, str]()
+        if status == "diverged":
+            last = self.sound
+            began_finite = self.alarm is None or self.alarm.began_finite
+            note = advise(task, self.draws, engine.round, began_finite)
+        if status == "early":
+            note = f"stopped early in round {engine.round}: {self.why}"
+        if status == "stuck":
+            note = f"stuck in round {engine.round}: {self.trouble}: {way_on(task.method)}"
+        lasts = place is not None and status == "done" and engine.agree(self._lasts(place))
+        if lasts:
+            self.keep()
+        if place and place.folder and status != "stopped":
+            about: dict[str, object] = {"label": task.label, "seed": self.seed, "round": last.round}
+            files = models.keep(place.folder, task.problem, place.stem, about, last.x, self.best)
+        outcome = Outcome(
+            task.label,
+            type(task.method).__name__,
+            self.seed,
+            status,
+            values(task.method),
+            note=note,
+            model=hashlib.sha256(last.x.detach().cpu().contiguous().numpy().tobytes()).hexdigest(),
+            best=self.best.about if "best" in files and self.best else None,
+            files=files,
+            seeded=engine.streams.used,
+        )
+        return MethodResult(outcome, engine, last.x, self.best, lasts)
+
+    def _lasts(self, place: RunPlace) -> bool:
+        """Whether the state of a finished run is kept; clients of a federation keep their own."""
+        here = self.engine.site is not None
+        return here and self.fits and state_bytes(self.engine) <= place.lasting
+
+    def train(self, stop: StopSignal | None = None, pause: float = PAUSE) -> Status:
+        """Round by round: measure, keep, stop."""
+        engine, rounds, every = self.engine, self.task.rounds, self.task.every
+        stored = time.perf_counter()
         if self.alarm is None:
-            self.alarm = Alarm.first(self._measure())
+            first = self._row()
+            self._record(first)
+            self.alarm = Alarm.first(first)
             if self._called_off():
                 return "early"
-        while engine.round < self.rounds:
+        while engine.round < rounds:
             if engine.agree(stop is not None and stop.asked):
                 self.keep()
                 return "stopped"
@@ -186,15 +267,15 @@ class Trial:
             except (Diverged, Stuck) as trouble:
                 self.trouble = trouble
             if engine.rejections:
-                self.leave_out(engine.rejections)
+                self._leave_out(engine.rejections)
                 engine.rejections = []
             if isinstance(self.trouble, Diverged):
                 return "diverged"
             if isinstance(self.trouble, Stuck):
                 self.seconds += time.perf_counter() - started
-                self._measure()
+                self._record(self._row())
                 return "stuck"
-            measured = engine.round % self.every == 0 or engine.round == self.rounds
+            measured = engine.round % every == 0 or engine.round == rounds
             looked = measured or self.alarm.due(engine.round, engine.moved)
             if looked and engine.x0.is_cuda:
                 torch.cuda.synchronize(engine.x0.device)
@@ -215,63 +296,60 @@ class Trial:
                 pause = pause and max(pause, SHARE * (stored - began))
         return "done"
 
-    def resume(
-        self, folder: Journal, shelf: Shelf, label: str, seed: int, emit: Emit = ignore
-    ) -> None:
-        """Continue from the newest sound checkpoint, if any, and keep checkpoints from now on."""
-        rounds = folder.rounds_of((label, seed))
-        measured, rejected = set(rounds[METRICS]), rounds[LEFT_OUT]
-        if self.per_client:
-            measured &= set(rounds[CLIENTS])
+    def _resume(self, place: RunPlace) -> None:
+        """Continue from the newest sound checkpoint, if any."""
+        engine, key = self.engine, (self.task.label, self.seed)
+        rounds = place.journal.rounds_of(key)
+        measured, rejected = {*rounds[METRICS]}, rounds[LEFT_OUT]
+        if self.task.per_client:
+            measured &= {*rounds[CLIENTS]}
 
         def fits(counters: Counters) -> bool:
             now = counters["round"]
             whole = sum(round < now for round in rejected) == counters.get("left_out", 0)
             return whole and measured.issuperset(self.grid(now))
 
-        notes = shelf.restore(self.engine, fits, lambda why: emit(Notice(why)))
-        if notes is not None:
-            self.seconds = notes["seconds"]
-            self.alarm = Alarm(**notes["alarm"]) if notes["alarm"] else None
-            self.engine.streams.used = notes["drawn"]
-            self.waiting = Waiting(**notes.get("waiting", {}))
-            if self.best and "model" in notes:
-                x = notes["model"].to(self.engine.x0.device)
-                self.best = dataclasses.replace(self.best, **notes["best"], x=x)
-            self.sound = SoundModel(self.engine.round, self.engine.x.clone())
-            if "sound_model" in notes:  # which the process that leads has alone
-                self.sound = SoundModel(
-                    notes["sound"], notes["sound_model"].to(self.engine.x0.device)
-                )
-            emit(Resumed(label, seed, self.engine.round))
-        folder.keep(label, seed, last=-1 if notes is None else self.engine.round)
+        notes = place.shelf.restore(engine, fits, lambda why: self.emit(Notice(why)))
+        place.journal.keep(*key, last=-1 if notes is None else engine.round)
+        if notes is None:
+            return
+        self.seconds = notes["seconds"]
+        self.alarm = Alarm(**notes["alarm"]) if notes["alarm"] else None
+        engine.streams.used = notes["drawn"]
+        self.waiting = Waiting(**notes.get("waiting", {}))
+        if self.best and "model" in notes:
+            x = notes["model"].to(engine.x0.device)
+            self.best = dataclasses.replace(self.best, **notes["best"], x=x)
+        self.sound = SoundModel(engine.round, engine.x.clone())
+        if "sound_model" in notes:  # which the process that leads has alone
+            self.sound = SoundModel(notes["sound"], notes["sound_model"].to(engine.x0.device))
+        self.emit(Resumed(*key, engine.round))
 
-        def keep() -> None:
-            folder.settle()
-            notes: dict[str, object] = {
-                "seconds": self.seconds,
-                "alarm": self.alarm and self.alarm.kept(),
-                "drawn": self.engine.streams.used,
-            }
-            if self.rules.early:
-                notes["waiting"] = dataclasses.asdict(self.waiting)
-            if self.best and self.best.x is not None:
-                notes |= {"best": self.best.about, "model": self.best.x}
-            if self.sound.round < self.engine.round:
-                notes |= {"sound": self.sound.round, "sound_model": self.sound.x}
-            shelf.store(self.engine, **notes)
-
-        self.keep = keep
+    def keep(self) -> None:
+        """Make a checkpoint, where the run is kept and its state is not too large."""
+        if self.place is None:
+            return
+        # What is recorded before a checkpoint must survive a crash that the checkpoint survives.
+        self.place.journal.settle()
+        if not self.fits:
+            return
+        notes: dict[str, object] = {
+            "seconds": self.seconds,
+            "alarm": self.alarm and self.alarm.kept(),
+            "drawn": self.engine.streams.used,
+        }
+        if self.rules.early:
+            notes["waiting"] = dataclasses.asdict(self.waiting)
+        if self.best and self.best.x is not None:
+            notes |= {"best": self.best.about, "model": self.best.x}
+        if self.sound.round < self.engine.round:
+            notes |= {"sound": self.sound.round, "sound_model": self.sound.x}
+        self.place.shelf.store(self.engine, **notes)
 
     def grid(self, last: int) -> set[int]:
         """The rounds up to ``last`` after which a row is measured."""
-        return {*range(0, last + 1, self.every)} | ({last} if last == self.rounds else set())
-
-    def _measure(self) -> Row:
-        """Measure a row and record it."""
-        row = self._row()
-        self._record(row)
-        return row
+        end = {last} if last == self.task.rounds else set[int]()
+        return {*range(0, last + 1, self.task.every)} | end
 
     def _row(self) -> Row:
         return measure(self.engine) | {"seconds": self.seconds}
@@ -295,9 +373,7 @@ class Trial:
 
     def _called_off(self) -> bool:
         """Whether a callback has asked for the end."""
-        if self.callbacks is None:
-            return False
-        return self.engine.agree(bool(self.callbacks.why))
+        return self.callbacks is not None and self.engine.agree(bool(self.callbacks.why))
 
     @property
     def why(self) -> str:
@@ -308,34 +384,39 @@ class Trial:
         return f"no better {self.judged} in the last {rows}" if self.rules.early else ""
 
     def _record(self, row: Row) -> None:
-        if self.per_client:
-            self.clients = measured_clients(self.engine)
-            row |= spreads(self.clients)
+        task, engine, place, clients = self.task, self.engine, self.place, None
+        if task.per_client:
+            clients = measured_clients(engine)
+            row |= spreads(clients)
         if self.callbacks:
-            added = self.callbacks.see(row, self.engine) if self.engine.leads else {}
-            row |= self.engine.told(added)
-        if self.alarm is None and (wrong := missing(self.rules.metrics, row)):
+            added = self.callbacks.see(row, engine) if engine.leads else {}
+            row |= engine.told(added)
+        if self.alarm is None and (wrong := self.rules.missing(row)):
             raise BadParameters("run", wrong)  # so on every process
         if self.rules.early:
             self.judged = self.rules.early.column(row)
             self.waiting.see(self.rules.early, row)
-        self.watch(row)
+        name = type(task.method).__name__
+        if place and engine.leads:
+            about = {"label": task.label, "method": name, "seed": self.seed}
+            place.journal.append({**about, **row}, clients)
+        self.emit(Measured(task.label, name, self.seed, row, engine.streams.used, clients))
         if self.best:
-            self.best.see(row, self.engine.x)
+            self.best.see(row, engine.x)
+
+    def _leave_out(self, rejections: Sequence[Rejection]) -> None:
+        """Record whose work did not count."""
+        if self.place and self.engine.leads:
+            self.place.journal.leave_out(self.task.label, self.seed, rejections)
+        self.emit(LeftOut(self.task.label, self.seed, rejections))
 
 
-def missing(metrics: Mapping[str, str], row: Row) -> dict[str, str]:
-    """Complaints about metrics that a row lacks, by the fields that name them."""
-    return {
-        field: unknown("metric", name, row)
-        for field, name in metrics.items()
-        if row.get(name) is None
-    }
-
-
-def fingerprint(x: torch.Tensor) -> str:
-    """The SHA-256 of a model."""
-    return hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+def state_bytes(engine: Engine) -> int:
+    """Bytes of a checkpoint."""
+    problem, method = engine.problem, engine.method
+    each = len(method.Client.vectors) + problem.remembers
+    vectors = len(method.Server.vectors) + problem.clients * each
+    return vectors * problem.dim * engine.x0.element_size()
 
 
 def measure(engine: Engine) -> Row:

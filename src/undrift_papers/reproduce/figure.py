@@ -20,7 +20,7 @@ from undrift.plots.curves import (
     line_styles,
     plain,
 )
-from undrift.records.folder import Row
+from undrift.records.folder import METRIC_SAMPLES, Row
 from undrift_papers.fedred import rates
 from undrift_papers.reproduce.results import Report, Shown, furthest
 
@@ -79,7 +79,7 @@ def curves(report: Report, shown: Sequence[Shown]) -> Figure:
         if far:
             ax.set_xscale("log", nonpositive="mask")
         runs = (run for kept in panel.runs.values() for run in kept if run.rows)
-        samples = next((run.folder.metric_samples for run in runs), None)
+        samples = next((run.folder.environment.get(METRIC_SAMPLES) for run in runs), None)
         finish(ax, axis(x), axis(y, item.smooth, notes, samples), zero=not far)
     if printed:  # on the last plot, so that it is the last in the legend
         axes[len(plots) - 1].plot([], [], label="the paper's", **OPEN | {"color": GREY})

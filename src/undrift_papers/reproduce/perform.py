@@ -142,8 +142,8 @@ def perform(groups: list[list[Want]], cache: Cache, stop: StopSignal) -> Iterato
 def carry_out(want: Want, problem: Problem, cache: Cache, stop: StopSignal, number: str) -> None:
     """One run, from where it was left."""
     from undrift.engines.checkpoint import Shelf
-    from undrift.runs import experiment
     from undrift.runs.prepare import threads
+    from undrift.runs.trial import RunPlace, Trial
 
     folder, spec, entry = cache.folder(want.key), want.spec, want.entry
     try:
@@ -164,16 +164,8 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: StopSignal, numb
             shelf = Shelf(folder.file(CHECKPOINTS), "state", want.key)
             largest = shutil.disk_usage(folder.path).free / ROOM
             lasting = LASTING if want.rounds < entry.rounds else 0
-            place = experiment.RunPlace(folder, shelf, largest=largest, lasting=lasting)
-            result = experiment.perform(
-                job,
-                want.seed,
-                draws=want.seed,
-                place=place,
-                emit=hear,
-                stop=stop,
-                pause=PAUSE,
-            )
+            place = RunPlace(folder, shelf, largest=largest, lasting=lasting)
+            result = Trial(job, want.seed, want.seed, place, hear).run(stop, PAUSE)
         outcome = result.outcome
         if outcome.status != "stopped":
             if not result.lasts:
