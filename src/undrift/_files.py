@@ -8,7 +8,6 @@ import errno
 import json
 import math
 import os
-import re
 import secrets
 import stat
 import warnings
@@ -23,8 +22,6 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
-"""Names that Windows reserves, with any suffix."""
 LOCK = ".lock"
 """The file that is locked where a folder itself cannot be."""
 DEPTH = 64
@@ -166,11 +163,6 @@ def release(folder: Path, held: int) -> None:
     if not fcntl:
         with suppress(OSError):  # a file that somebody has open cannot be removed on Windows
             (folder / LOCK).unlink()
-
-
-def reserved(name: str) -> bool:
-    """Whether Windows takes a file's name for a device, or drops its last dot."""
-    return DEVICES.fullmatch(name) is not None or name.endswith(".")
 
 
 def _lock_byte(file: int) -> None:

@@ -11,7 +11,6 @@ from undrift.plots.curves import (
     COLOURS,
     GREY,
     draw,
-    entries,
     finish,
     fit_titles,
     grid,
@@ -27,35 +26,6 @@ def test_a_curve_is_the_mean_of_the_last_rows():
     draw(ax, {"A": {0: rows}}, "round", "accuracy", line_styles("A"), smooth=2)
     assert list(ax.lines[0].get_ydata()) == [0, 25, 75, 100]
     assert "mean of the last 2 rows" in axis("accuracy", 2)
-
-
-@pytest.mark.parametrize(
-    ("samples", "loss", "accuracy"),
-    [
-        ("test", "test loss", "test accuracy, %"),
-        ("train", "f(x)", "training accuracy, %"),
-        (None, "f(x)", "accuracy, %"),
-    ],
-)
-def test_an_axis_says_what_was_measured_on_what(samples, loss, accuracy):
-    assert axis("loss", samples=samples) == loss
-    assert axis("accuracy", samples=samples) == accuracy
-    assert axis("top5", samples=samples) == f"top-5 {accuracy}"
-
-
-def test_points_of_some_clients_only_are_open_and_the_legend_says_so():
-    ax, styles = Figure().subplots(), line_styles("AB")
-    rows = [{"round": k, "accuracy": v, "loss": v} for k, v in enumerate((0.0, 0.5, 1.0, 1.0))]
-    draw(ax, {"A": {0: rows}}, "round", "loss", styles)
-    assert len(ax.lines) == 1
-    rows[1]["measured_clients"] = 2
-    draw(ax, {"A": {0: rows}}, "round", "loss", styles)
-    draw(ax, {"B": {0: rows}}, "round", "accuracy", styles, smooth=2)
-    first, second = (line for line in ax.lines if line.get_label() == "_")
-    assert first.get_xdata().tolist() == [1] and first.get_ydata().tolist() == [0.5]
-    assert second.get_xdata().tolist() == [1, 2] and second.get_ydata().tolist() == [25, 75]
-    assert first.get_markerfacecolor() == "white" and first.get_linestyle() == "None"
-    assert [*entries([ax])] == ["A", "B", "measured on some clients only"]
 
 
 def test_no_two_lines_look_the_same_and_grey_ones_take_no_colour():
@@ -82,21 +52,6 @@ def test_a_legend_names_every_label_of_all_plots_once():
     legend(figure, axes)
     assert [text.get_text() for text in figure.legends[0].texts] == ["a", "b"]
     assert axes[0].get_xlabel() == r"\$x\$" and axes[0].get_xlim()[0] == 0
-
-
-def test_titles_are_no_wider_than_their_plots():
-    figure, (wide, narrow) = grid(2, 2)
-    long = "The accuracy of a good many methods after all of their rounds of training"
-    for ax, title in ((wide, long), (narrow, "Short")):
-        ax.plot([0, 1], label="A method with a name of some length")
-        ax.set_title(title, fontsize=10)
-    legend(figure, [wide, narrow])
-    fit_titles(figure, [wide, narrow])
-    figure.draw_without_rendering()
-    assert wide.title.get_window_extent().width <= wide.get_window_extent().width
-    first, *more = wide.title.get_text().split("\n")
-    assert " ".join([first, *more]) == long and all(len(line) > 0.6 * len(first) for line in more)
-    assert narrow.title.get_text() == "Short"
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_going_on_removes_what_a_crash_left_half_written(folder, spec):
     again.resume()
     again.append(ROW | {"round": 2})
     assert [row["round"] for row in again.rows()] == [0, 1, 2]
-    assert again.rounds["metrics.jsonl"] == {("FedAvg", 0): [0, 1]}
+    assert again.rounds == {("metrics.jsonl", ("FedAvg", 0)): [0, 1]}
     assert [outcome.status for outcome in again.outcomes()] == ["done"]
     assert not [f for f in again.path.rglob("*") if f.suffix == ".part"]
     assert again.file("log.txt").read_text().endswith("hello\n")

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 
 import pytest
-from pyarrow import parquet
 from tests.cli.stopping import after, rows
 from tests.trials import trial
 
@@ -86,16 +85,6 @@ def test_the_file_has_what_the_engine_rejected(whole):
     assert last == counted(whole.record().left_out)
 
 
-def test_columns_that_appear_late_are_columns(whole):
-    table = parquet.read_table(whole.file("metrics.parquet")).to_pydict()
-    assert table["left_out"] == [row.get("left_out") for row in whole.rows()]
-    assert table["left_out"][0] is None and table["left_out"][4] > 0
-    found = ud.load(whole.path)
-    history = found.history("FedAvg", 0)
-    assert history["left_out"][-1] == history.last["left_out"]
-    assert found.left_out == whole.record().left_out
-
-
 def test_a_run_that_stops_every_few_rounds_records_the_same(whole, tmp_path):
     folder = tmp_path / "again"
     for _ in range(100):
@@ -141,12 +130,6 @@ def test_several_processes_record_the_same(whole, tmp_path):
     assert absences(place) == absences(whole) and rows(place.path) == rows(whole.path)
 
 
-def test_a_folder_without_them_has_no_such_file(tmp_path):
-    run = ud.run(FedAvg(lr=0.02), "quadratic", rounds=3, save=tmp_path / "a")
-    assert run.left_out == [] and ud.load(tmp_path / "a").left_out == []
-    assert not (tmp_path / "a" / LEFT_OUT).exists()
-
-
 def test_a_run_in_python_has_them_with_and_without_a_folder(tmp_path):
     told = []
     setting = {"rounds": 6, "faults": [FAULT], "every": 4}
@@ -161,13 +144,6 @@ def test_a_run_in_python_has_them_with_and_without_a_folder(tmp_path):
     assert [one.round for one in own.left_out] == [3, 4, 5]
     again = ud.run(FedAvg(lr=0.02), least_squares(), save=tmp_path / "b", **setting)
     assert again.left_out == own.left_out
-
-
-def test_the_same_call_without_faults_is_another_run(tmp_path):
-    ud.run(FedAvg(lr=0.02), least_squares(), rounds=2, save=tmp_path / "a")
-    assert not {"faults", "judge"} & ud.load(tmp_path / "a").spec.keys()
-    with pytest.raises(ValueError, match="faults"):
-        ud.run(FedAvg(lr=0.02), least_squares(), rounds=2, save=tmp_path / "a", faults=[FAULT])
 
 
 def test_a_run_that_is_stuck_tells_why_and_has_a_last_row():

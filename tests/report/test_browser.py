@@ -107,22 +107,6 @@ def drawn(page, chart="curves-chart"):
     return lines, bands
 
 
-@pytest.mark.whole
-def test_points_of_some_clients_only_are_open(opened, tmp_path):
-    folder = record(tmp_path / "some", measured_clients=2, all_clients=3)
-    assert main(["report", str(folder.path)]) == 0
-    page = opened(folder.file("report.html"))
-    found = page.evaluate(
-        "document.getElementById('curves-chart').data"
-        ".map((t) => [t.name, t.mode, t.x, t.hovertemplate ?? ''])"
-    )
-    whole, some = ([one for one in found if one[1] == how] for how in ("lines+markers", "markers"))
-    assert [one[::2] for one in whole] == [one[::2] for one in some] and len(some) == len(RATE)
-    assert all("measured on some clients only" in hover for *_, hover in some)
-    assert not any("some clients" in hover for *_, hover in whole)
-    assert "Open circles: measured on some clients only." in page.locator("#curves").inner_text()
-
-
 def close(points):
     return [pytest.approx(point, rel=1e-5) for point in points]
 
@@ -220,21 +204,6 @@ def test_the_target_is_a_line_where_it_belongs(opened, files):
     assert page.evaluate(shapes) == []
 
 
-def test_the_legend_hides_and_isolates(opened, files):
-    page = opened(files.known)
-    first, second = page.locator("#curves .legend button").all()
-    first.click()
-    assert (
-        first.get_attribute("aria-pressed") == "false"
-        and second.get_attribute("aria-pressed") == "true"
-    )
-    assert list(drawn(page)[0]) == list(drawn(page, "drift-chart")[0]) == ["SCAFFOLD"]
-    first.click()
-    assert list(drawn(page)[0]) == list(RATE)
-    second.dblclick()
-    assert list(drawn(page)[0]) == ["SCAFFOLD"]
-
-
 @pytest.mark.whole
 def test_tables_are_sorted_by_their_heads(opened, files):
     page = opened(files.known)
@@ -254,15 +223,6 @@ def test_tables_are_sorted_by_their_heads(opened, files):
     for _ in range(2):  # what is missing comes last either way
         rounds.click()
         assert page.locator("#results tbody th").all_inner_texts() == ["SCAFFOLD", "FedAvg"]
-
-
-def test_the_keyboard_reaches_the_controls(opened, files):
-    page = opened(files.known)
-    page.locator("input[name=x]").first.focus()
-    page.keyboard.press("ArrowRight")
-    assert drawn(page)[0]["FedAvg"][0][1][0] == 4
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.name") == "scale"
 
 
 @pytest.mark.whole
@@ -327,46 +287,6 @@ def test_a_script_that_is_not_the_reports_own_does_not_run(browser, files):
     context.close()
 
 
-def luminance(colour):
-    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-@pytest.mark.covering(1)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours_stand_out(opened, files, scheme):
-    page = opened(files.known, color_scheme=scheme)
-    texts, lines = (
-        ("ink", "soft", "accent", "good", "bad", "open"),
-        ("biased", *(f"c{k}" for k in range(9))),
-    )
-    css = {
-        name: page.evaluate(
-            "(n) => getComputedStyle(document.documentElement).getPropertyValue(n).trim()",
-            f"--{name}",
-        )
-        for name in ("card", "ground", *texts, *lines)
-    }
-
-    def contrast(one, other):
-        high, low = sorted((luminance(css[one]), luminance(css[other])), reverse=True)
-        return (high + 0.05) / (low + 0.05)
-
-    assert (luminance(css["card"]) > 0.5) == (scheme == "light")
-    weak = [
-        (text, ground)
-        for text in texts
-        for ground in ("card", "ground")
-        if contrast(text, ground) < 4.5
-    ]
-    assert weak + [line for line in lines if contrast(line, "card") < 3] == []
-    colour = "document.getElementById('curves-chart').data.at(-1).line.color"
-    assert page.evaluate(colour) == css["c0"]
-    page.emulate_media(color_scheme="light" if scheme == "dark" else "dark")
-    page.wait_for_function(f"() => {colour} !== '{css['c0']}'")
-
-
 def test_several_runs(opened, files):
     page = opened(files.several)
     assert page.locator("h1").inner_text() == "known, judged, half"
@@ -390,22 +310,3 @@ def test_the_baseline_is_chosen(opened, files):
     page.select_option("#differences select", label="SCAFFOLD")
     assert table.locator("tbody th").all_inner_texts() == ["FedAvg"]
     assert table.locator("caption").inner_text() == "Differences to SCAFFOLD, seed by seed"
-
-
-@pytest.mark.whole
-def test_on_paper_there_are_charts_and_no_controls(opened, files):
-    page = opened(files.known)
-    assert page.pdf(format="A4").startswith(b"%PDF")
-    page.emulate_media(media="print")
-    assert page.locator(".chart:visible").count() == 3
-    assert not page.locator("nav").is_visible() and not page.locator(".controls:visible").count()
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator("pre").is_visible()
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert not page.locator("pre").is_visible()
-
-
-def test_the_table_of_clients_on_a_phone(opened, files):
-    page = opened(files.fared, **PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    assert page.locator("#clients-table tbody th").all_inner_texts() == list(RATE)

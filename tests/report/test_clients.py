@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.report.recorded import HOSTILE, RATE, ROUNDS, SEEDS, against, record, summarise
+from tests.report.recorded import RATE, ROUNDS, SEEDS, against, record, summarise
 
 from undrift.cli import main
 from undrift.records.differences import EQUAL, interval
@@ -14,7 +14,6 @@ from undrift.records.folder import Folder
 from undrift.records.rows import Outcome
 from undrift.report.clients import spreads
 from undrift.report.comparison import compare, read
-from undrift.report.html import page
 from undrift.report.tables import Differences, differences, parameters, setting
 
 T = {1: 12.706204736432095, 2: 4.302652729696142}
@@ -170,17 +169,6 @@ def test_compare_shows_the_spread_of_the_clients(folder, capsys):
     assert "worst 10 %" in head and "spread" in head
 
 
-def test_runs_without_them_show_nothing(tmp_path, capsys):
-    plain = record(tmp_path / "plain")
-    assert main(["compare", str(plain.path)]) == 0
-    assert "worst 10 %" not in capsys.readouterr().out
-    assert main(["compare", str(plain.path), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["methods"]
-    assert [row["clients"] for row in rows] == [None, None]
-    run = read([plain])[0]
-    assert spreads(summarise(run.rows), "test") is None
-
-
 def test_the_table_of_clients(tmp_path):
     run = read([record(tmp_path / "known", clients=CLIENTS, gap=None)])[0]
     sheet = spreads(summarise(run.rows), "test")
@@ -235,13 +223,6 @@ def test_settings_of_the_whole_run_are_shown_as_a_spec_would():
         "schedule = cosine (warmup = 0, last = 0.01)",
         "schedule = constant",
     ]
-
-
-def test_the_page_of_a_run_with_clients(folder):
-    text = page(*compare(read([folder])))
-    for part in ('id="clients"', 'id="differences"', 'id="parameters"'):
-        assert part in text
-    assert not any(name in text for name in HOSTILE)
 
 
 def test_clients_of_a_method_that_diverged_have_no_end(tmp_path):

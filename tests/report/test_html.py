@@ -140,19 +140,6 @@ def test_of_many_clients_some_are_shown(folder):
     assert "shown: 84 clients, one in 3" in text and "250 clients, 2 classes" in text
 
 
-def test_without_a_partition_there_is_no_map(folder):
-    for content in (
-        None,
-        "{",
-        '{"classes": ["a"], "counts": [[1, 2]]}',
-        '{"classes": [], "counts": []}',
-        "[]",
-    ):
-        if content is not None:
-            folder.file("partition.json").write_text(content)
-        assert folder.partition is None and data(report(folder.path))["maps"] == []
-
-
 def test_values_that_are_missing(tmp_path):
     """Rows of a problem without drift, bytes or seconds."""
     text = report(record(tmp_path / "bare", drift=None, bytes_up=None, seconds=None).path)
@@ -221,10 +208,6 @@ def test_the_note_stands_beside_every_accuracy(tmp_path):
     text = report(folder.path)
     assert data(text)["y"]["accuracy"]["title"] == "test accuracy, % (JPEG q80)"
     assert "final accuracy (JPEG q80)" in text and "Data: JPEG q80" in text
-
-
-def test_the_same_run_gives_the_same_report(folder):
-    assert report(folder.path) == report(folder.path)
 
 
 def test_unknown_numbers_have_no_place_in_a_chart(tmp_path, capsys):

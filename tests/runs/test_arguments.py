@@ -140,10 +140,6 @@ def test_labels_that_no_table_can_show_are_refused(label):
     assert ud.run({"a < b & ç": METHOD}, "quadratic", rounds=1)["a < b & ç"].status == "done"
 
 
-def test_labels_that_are_the_same_as_text_are_refused():
-    assert wrong({1: METHOD, "1": METHOD}).keys() == {"method"}
-
-
 def test_misspelt_names_are_looked_for_among_settings_and_parameters():
     assert "did you mean steps?" in wrong(step=8)["step"]
     assert "did you mean clients?" in wrong(client=8)["client"]
@@ -192,12 +188,6 @@ def test_types_of_numpy_and_tables_of_its_numbers_are_taken():
         **SMALL,
     )
     assert run.x.dtype == torch.float32 and run.engine.cohort.size == 2
-
-
-def test_an_engine_takes_no_name():
-    with pytest.raises(BadParameters) as refused:
-        ud.Simulate(METHOD, "quadratic")
-    assert set(refused.value.problems) == {"problem"}
 
 
 def test_numbers_of_numpy_and_types_of_torch_are_taken():
@@ -258,14 +248,3 @@ def test_one_run_and_several_have_the_same_settings():
         for signature in typing.get_overloads(ud.run)
     )
     assert one == several and "rounds" in one
-
-
-def test_names_that_do_not_exist_suggest_the_nearest():
-    with pytest.raises(AttributeError, match=r"did you mean FedAvg\?"):
-        ud.FedAvgg  # noqa: B018
-    with pytest.raises(AttributeError, match=r"did you mean Scaffold\?"):
-        ud.methods.Scafold  # noqa: B018
-    with pytest.raises(AttributeError, match=r"did you mean Simulate\?"):
-        ud.simulat  # noqa: B018
-    with pytest.raises(AttributeError, match="'undrift' has no attribute '_xyz'"):
-        ud._xyz  # noqa: B018

@@ -3,13 +3,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from undrift.check.federations import example, least_squares
 from undrift.engines import Simulate, Wire
 from undrift.engines.checkpoint import BadCheckpoint, Shelf, restore, store
-from undrift.engines.messages.format import BadFormat, parse, read
 from undrift.methods import FedRecu, FedRed, Scaffold
 
 
@@ -180,31 +177,3 @@ def test_a_head_made_to_fill_the_memory_is_refused_at_once(saved):
         assert time.perf_counter() - began < 1
         assert tracemalloc.get_traced_memory()[1] < 2**25
         tracemalloc.stop()
-
-
-def test_a_key_must_not_be_there_twice(tmp_path):
-    place = '"x":{"dtype":"F64","shape":[1],"data_offsets":[%d,%d]}'
-    head = f"{{{place % (0, 8)},{place % (8, 16)}}}".encode()
-    file = tmp_path / "twice.safetensors"
-    file.write_bytes(len(head).to_bytes(8, "little") + head + bytes(16))
-    with pytest.raises(BadFormat):
-        read(file, 2**20)
-
-
-def test_what_safetensors_writes_is_read(tmp_path):
-    numbers = torch.arange(6.0)
-    parts = {
-        "none": numbers[:0],
-        "no rows": numbers.view(2, 3)[:0],
-        "scalar": torch.tensor(7),
-        "mask": numbers > 2,
-        "bytes": numbers.to(torch.uint8),
-        "half": numbers.bfloat16(),
-        "table": numbers.double().view(2, 3),
-    }
-    file = tmp_path / "all.safetensors"
-    save_file(parts, file, metadata={"a": "b"})
-    found = parse(file.read_bytes(), 2**20)
-    assert found.keys() == parts.keys()
-    assert all(v.dtype == parts[name].dtype for name, v in found.items())
-    assert all(torch.equal(v, parts[name]) for name, v in found.items())

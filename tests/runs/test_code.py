@@ -59,6 +59,7 @@ PROGRAMS = {
     "loss: a closure": "given = {'loss': closing(VALUE)}",
     "loss: a tensor in a closure": "given = {'loss': closing(torch.tensor(float(VALUE)))}",
     "loss: a partial": "given = {'loss': functools.partial(error, k=VALUE)}",
+    "loss: a module": "given = {'loss': nn.HuberLoss(delta=VALUE / 10)}",
     "loss: a bound method": """
 class Own:
     def __init__(self, k): self.k = k

@@ -6,19 +6,13 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
-from tests.report.recorded import comparison, summarise
 
 import undrift as ud
 from undrift.check.federations import quadratic
 from undrift.cli import main
-from undrift.cli.progress import status
 from undrift.core import registry
 from undrift.engines import Simulate, Wire
 from undrift.records.folder import Folder
-from undrift.report.html import _charts
-from undrift.report.numbers import Spread
-from undrift.report.summary import Summary
-from undrift.report.tables import results
 
 EVERY = pytest.mark.parametrize("engine", [Simulate, Wire])
 SPEC = """\
@@ -133,23 +127,3 @@ def test_folders_reports_and_tables_leave_it_out(tmp_path, monkeypatch, capsys):
     assert found["GD"] is None and found["FedAvg"] > 0
     assert main(["report", "none"]) == 0
     assert 'id="drift"' not in (tmp_path / "runs/none/report.html").read_text()
-
-
-def test_a_column_that_nobody_measured_is_not_offered():
-    row = {
-        "label": "GD",
-        "method": "GD",
-        "seed": 0,
-        "round": 1,
-        "loss": 1.0,
-        "accuracy": 0.5,
-        "vectors": 2,
-    }
-    assert list(_charts(comparison([row]))["y"]) == ["accuracy", "loss"]
-    sheet = results(summarise([row]), wide=True)
-    assert "drift" not in sheet.head and not any("drift" in note for note in sheet.notes)
-    (judged,) = summarise([row])
-    assert "drift" not in results([judged]).head
-    drifted = Summary("FedAvg", metric="accuracy", ends={"drift": Spread(0.5)})
-    assert "drift" in results([judged, drifted]).head
-    assert status(row) == "round 1  accuracy 50.00 %  loss 1  vectors 2"

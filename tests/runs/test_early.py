@@ -1,9 +1,7 @@
 """Early stopping, the best model, and callbacks that see the model."""
 
-import json
 import math
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +13,6 @@ from tests.cli.stopping import after, rows
 from torch import nn
 
 import undrift as ud
-from undrift.check.template import write
 from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.core.stopping import EarlyStopping, Waiting
@@ -63,13 +60,6 @@ def test_a_run_ends_where_patience_does(metric, patience, delta):
         assert (run.status, run.history.last["round"]) == ("early", end)
         if engine == "simulate":
             assert bare(run) == bare(whole)[: end + 1]
-
-
-def test_the_rows_decide_not_the_rounds():
-    whole = ud.run(FEDAVG, "least-squares", every=4, **NOISY)
-    run = ud.run(FEDAVG, "least-squares", every=4, **NOISY, callbacks=ud.EarlyStopping(patience=3))
-    end = stops_at(whole.history["gap"], 3)
-    assert len(run.history.rows) == end + 1 and run.history.last["round"] == 4 * end
 
 
 def test_numbers_that_are_not_finite_are_never_better():
@@ -170,15 +160,6 @@ def test_what_a_spec_has_wrong_is_told_with_its_line(tmp_path, table, line):
     assert [complaint.line for complaint in error.value.complaints] == [line]
 
 
-def test_a_flag_sets_it(tmp_path, capsys):
-    (tmp_path / "spec.toml").write_text(SPEC)
-    words = ["run", "spec.toml", "--json", "-s", "stop.patience=2", "-s", "best=loss"]
-    assert main(words) == 0
-    found = json.loads(capsys.readouterr().out)["runs"]
-    assert [run["status"] for run in found] == ["early", "early"]
-    assert {run["best"]["metric"] for run in found} == {"loss"}
-
-
 @pytest.mark.parametrize("save", [None, "runs/mine"])
 def test_the_best_model_is_the_one_that_was_measured_best(save):
     models = []
@@ -193,21 +174,6 @@ def test_the_best_model_is_the_one_that_was_measured_best(save):
         again = ud.run(FEDAVG, "least-squares", save=save, **setting)
         assert torch.equal(again.best.x, models[best]) and len(models) == 61
         assert (again.best.round, again.best.value) == (run.best.round, run.best.value)
-
-
-def test_the_best_network_after_early_stopping():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(60, 5, generator=generator)
-    y = torch.randint(2, (60,), generator=generator)
-    net = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 2))
-    problem = ud.Neural(net, (x, y), ud.data.iid(60, clients=3), test=0.4)
-    stop = ud.EarlyStopping(metric="loss", patience=5)
-    run = ud.run(ud.FedAvg(lr=0.5), problem, rounds=200, steps=5, batch=8, callbacks=stop)
-    losses = run.history["loss"]
-    assert run.status == "early" and run.best.round == int(losses.argmin()) == len(losses) - 6
-    assert problem.metrics(run.best.x)["loss"] == losses.min()
-    weights = torch.cat([p.detach().flatten() for p in run.best.module().parameters()])
-    assert torch.equal(weights, run.best.x)
 
 
 def test_a_callback_sees_the_run_and_adds_numbers_to_its_rows():
@@ -362,59 +328,3 @@ def test_a_run_of_ones_own_network_goes_on_with_its_observers():
     assert (run.status, run.note) == (whole.status, whole.note)
     assert bare(run) == bare(whole) and torch.equal(run.x, whole.x)
     assert torch.equal(run.best.x, whole.best.x) and run.best.round == whole.best.round
-
-
-def test_the_seconds_between_checkpoints_are_checked():
-    for wrong in (-1, "1", float("nan")):
-        with pytest.raises(ud.BadParameters) as error:
-            ud.run(FEDAVG, "quadratic", rounds=1, save=ud.Save("runs/mine", checkpoint=wrong))
-        assert set(error.value.problems) == {"checkpoint"}
-
-
-KILL = """\
-        global calls
-        calls += 1
-        if Path("kill").exists() and calls == int(Path("kill").read_text()):
-            os.kill(os.getpid(), signal.SIGKILL)
-        _, slope = distance(y, self.points)
-"""
-
-
-@pytest.mark.covering(1)
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
-@pytest.mark.parametrize("before", [1, 3])
-def test_a_run_that_is_killed_ends_where_it_would_have(tmp_path, capsys, before):
-    """Killed, without a word, in the last rounds that its patience still has."""
-    file = write("mine", tmp_path, "problem")
-    code = file.read_text(encoding="utf-8")
-    code = code.replace("        _, slope = distance(y, self.points)\n", KILL)
-    head = "import os\nimport signal\nfrom pathlib import Path\n\ncalls = 0\n"
-    file.write_text(head + code, encoding="utf-8")
-    Path("spec.toml").write_text(
-        'name = "mine"\nrounds = 200\nbatch = 2\n[stop]\npatience = 4\n'
-        '[problem]\nfile = "mine.py"\nname = "mine"\n[[method]]\nname = "FedAvg"\nlr = 0.5\n'
-    )
-    assert main(["run", "spec.toml", "--out", "whole"]) == 0
-    (whole,) = Folder(tmp_path / "whole/mine").outcomes()
-    last = rows("whole/mine")[-1]["round"]
-    assert whole.status == "early" and last > before
-    Path("kill").write_text(str(last - before + 1))
-    words = ["run", "spec.toml", "--checkpoint", "0"]
-    code = "import sys; from undrift.cli import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run([sys.executable, "-c", code, *words], env=os.environ, timeout=300)
-    assert done.returncode == -signal.SIGKILL and len(rows("runs/mine")) == last - before + 1
-    Path("kill").unlink()
-    assert main(["resume", "mine", "--trust"]) == 0
-    assert f"continues from round {last - before}" in capsys.readouterr().err
-    assert rows("runs/mine") == rows("whole/mine")
-    assert Folder(tmp_path / "runs/mine").outcomes() == [whole]
-
-
-def test_why_a_run_stopped_early_is_always_said():
-    def nothing(moment):
-        return {"score": math.nan}
-
-    rule = EarlyStopping(metric="score", mode="max", patience=3)
-    run = ud.run(FEDAVG, "least-squares", **NOISY, callbacks=[rule, nothing])
-    assert (run.status, run.history.last["round"]) == ("early", 2)
-    assert run.note.rstrip().endswith("no better score in the last 3 rows")

@@ -134,22 +134,6 @@ def test_a_process_that_dies_is_told_and_its_work_can_be_continued(tmp_path):
     same(tmp_path / "whole", folder.path)
 
 
-@pytest.mark.whole
-def test_processes_that_were_stopped_before_their_first_round_did_not_die(tmp_path):
-    class Later:
-        """Asks once the first messages have been sent."""
-
-        looks = 0
-
-        @property
-        def asked(self):
-            self.looks += 1
-            return self.looks > 1
-
-    heard = carried_out(tmp_path / "run", jobs=2, stop=Later())
-    assert not heard and not Folder(tmp_path / "run").complete
-
-
 def test_a_process_ends_with_the_one_that_started_it_in_the_middle_of_a_round(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import os, pathlib, time\n"

@@ -11,7 +11,6 @@ from torch import nn
 
 import undrift as ud
 from undrift.core import Message, Method, State, Vec
-from undrift.core.problem import Unsupported
 from undrift.engines import Simulate, Wire
 from undrift.problems import Quadratic
 from undrift.records.folder import Folder
@@ -19,7 +18,6 @@ from undrift.records.rows import CLIENTS
 from undrift.runs.clients import measured_clients, spreads
 from undrift.runs.events import Measured
 from undrift.runs.experiment import make
-from undrift.runs.rehearsal import rehearse
 from undrift.runs.run_experiment import run_in_folder
 from undrift.spec.reader import parse
 
@@ -257,25 +255,6 @@ def test_a_model_that_the_method_keeps_for_every_client():
 # -- settings
 
 
-def test_a_wrong_setting_is_refused():
-    with pytest.raises(ud.BadParameters) as error:
-        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=1, callbacks=["all"])
-    assert list(error.value.problems) == ["callbacks"]
-
-
-def test_a_rehearsal_counts_what_measuring_takes(monkeypatch):
-    import undrift.runs.rehearsal as rehearsal
-
-    called = []
-    monkeypatch.setattr(
-        rehearsal, "measured_clients", lambda engine: called.append(1) or measured_clients(engine)
-    )
-    rehearse(make(parse(SPEC)))
-    assert len(called) == 4  # of two methods the first row and the next
-    rehearse(make(parse(SPEC.replace("per_client = true\n", ""))))
-    assert len(called) == 4
-
-
 # -- folders
 
 
@@ -307,41 +286,6 @@ def test_python_gives_the_same_with_and_without_a_folder(tmp_path):
             np.testing.assert_array_equal(run.per_client[name], free.per_client[name])
 
 
-def test_a_folder_without_them_says_so(tmp_path):
-    ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=2, save=tmp_path / "a")
-    assert not (tmp_path / "a" / CLIENTS).exists()
-    with pytest.raises(Unsupported):
-        ud.load(tmp_path / "a").per_client("FedAvg")
-
-
-def test_a_run_that_stops_every_few_rounds_records_the_same(whole, tmp_path):
-    for _ in range(100):
-        place = Folder(tmp_path / "again")
-        run_in_folder(make(parse(SPEC)), place, stop=after(3)(), pause=0)
-        if place.complete:
-            break
-    assert lines(place) == lines(whole) and rows(place.path) == rows(whole.path)
-    assert place.outcomes() == whole.outcomes()
-
-
-@pytest.mark.parametrize("kill", ["after a line", "within a line", "between the two files"])
-def test_what_came_after_the_checkpoint_is_recorded_once(kill, whole, tmp_path):
-    place = Folder(tmp_path / "again")
-    run_in_folder(make(parse(SPEC)), place, stop=after(6)(), pause=0)
-    at = json.loads(lines(place).splitlines()[-1]) | {"round": 6}
-    line = f"{json.dumps(at)}\n".encode()
-    if kill == "between the two files":
-        again = Folder(place.path)
-        again.resume()
-        again.close()
-        place.file(CLIENTS).write_bytes(lines(place) + line)
-    else:
-        with place.file(CLIENTS).open("ab") as file:
-            file.write(line if kill == "after a line" else line[:20])
-    run_in_folder(make(parse(SPEC)), Folder(place.path))
-    assert lines(place) == lines(whole) and rows(place.path) == rows(whole.path)
-
-
 def test_a_checkpoint_is_passed_over_if_lines_are_missing(whole, tmp_path):
     place = Folder(tmp_path / "again")
     run_in_folder(make(parse(SPEC)), place, stop=after(8)(), pause=0)
@@ -349,11 +293,4 @@ def test_a_checkpoint_is_passed_over_if_lines_are_missing(whole, tmp_path):
     told = []
     run_in_folder(make(parse(SPEC)), Folder(place.path), emit=told.append)
     assert any("passed over" in str(event) for event in told)
-    assert lines(place) == lines(whole) and rows(place.path) == rows(whole.path)
-
-
-@pytest.mark.whole
-def test_several_processes_record_the_same(whole, tmp_path):
-    place = Folder(tmp_path / "again")
-    run_in_folder(make(parse(SPEC)), place, jobs=2)
     assert lines(place) == lines(whole) and rows(place.path) == rows(whole.path)

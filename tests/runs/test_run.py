@@ -69,15 +69,6 @@ def test_a_run_in_one_line(convex, network):
         assert "\n" not in repr(run) and "0x" not in repr(run) and "bytes_up" not in repr(run)
 
 
-def test_one_line_has_no_room_for_clients():
-    x, y = torch.randn(12, 3), torch.arange(12) % 2
-    halves = [np.arange(6), np.arange(6, 12)]
-    problem = ud.Neural(nn.Linear(3, 2), (x, y), halves, test=(x, y), train_metrics=True)
-    run = ud.run(ud.FedAvg(lr=0.1), problem, rounds=1, callbacks=ud.PerClient())
-    assert "client_loss_mean" in run.history
-    assert "accuracy=" in repr(run) and "client_" not in repr(run)
-
-
 class Line(Quadratic):
     """A network with one weight matrix, as ``module`` of a problem is asked for it."""
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.cli.stopping import after
 
 from undrift.cli import main
 from undrift.cli import run as verb
@@ -35,27 +36,6 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spec.toml").write_text(SPEC)
     return tmp_path
-
-
-class Stop:
-    """Stops after so many rounds in all."""
-
-    rounds = 9
-    code = 130
-
-    def __init__(self):
-        self.left = self.rounds
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    @property
-    def asked(self):
-        self.left -= 1
-        return self.left < 0
 
 
 def recorded(label, seed, column, path="runs/mine"):
@@ -92,9 +72,9 @@ def test_tensorboard_has_every_row(place, tensorboard):
 
 
 def test_a_run_that_was_interrupted_is_told_whole(place, tensorboard, monkeypatch):
-    monkeypatch.setattr(verb, "Stop", Stop)
-    assert main(["run", "spec.toml", "--log", "tensorboard"]) == 130
-    monkeypatch.setattr(Stop, "rounds", 99)
+    with monkeypatch.context() as patch:
+        patch.setattr(verb, "Stop", after(9))
+        assert main(["run", "spec.toml", "--log", "tensorboard"]) == 130
     assert main(["resume", "mine", "--log", "tensorboard"]) == 0
     for label in ("FedAvg", "SCAFFOLD, ours"):
         for seed in (0, 1):
@@ -114,9 +94,3 @@ def test_a_missing_package_is_named_with_its_extra(place, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert end.value.code == 2 and out == "" and not (place / "runs").exists()
     assert "undrift[tensorboard]" in err
-
-
-def test_an_unknown_logger_is_refused(place, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["run", "spec.toml", "--log", "paper"])
-    assert end.value.code == 2 and "tensorboard" in capsys.readouterr().err

@@ -18,7 +18,6 @@ from undrift.runs import experiment
 from undrift.runs.trial import RunPlace, Trial
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import parse
-from undrift.spec.schema import varied
 
 NET = """\
 name = "net"
@@ -96,13 +95,6 @@ def test_a_varied_problem_is_that_of_its_seed():
     )
 
 
-def test_draws_that_are_not_varied_are_those_of_seed_0():
-    ready = experiment.make(parse(NET, flags=['vary=["split"]']))
-    assert [ready.at(seed)[0].engine(ready.draws(seed)).streams.seed for seed in (0, 3)] == [0, 0]
-    ready = experiment.make(parse(NET))
-    assert [ready.at(seed)[0].engine(ready.draws(seed)).streams.seed for seed in (0, 3)] == [0, 3]
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -134,14 +126,6 @@ def test_a_problem_that_some_seed_cannot_build_is_told_before_anything_is_run(mo
     monkeypatch.setattr(Images, "build", picky)
     with pytest.raises(BadSpec, match="seed 3: a client has no samples"):
         experiment.make(parse(NET, flags=['vary=["split"]']))
-
-
-def test_in_words():
-    document = {"problem": {"name": "images"}}
-    assert varied(document) == "random draws (same split, same first weights)"
-    assert varied(document | {"vary": ["start"]}) == "first weights (same random draws, same split)"
-    assert varied({"problem": {"name": "logistic-a9a"}}) == "random draws (same split)"
-    assert varied({"problem": {"name": "of another version"}}) == "random draws"
 
 
 def test_streams_know_whether_they_were_used():
@@ -232,7 +216,7 @@ def test_something_that_was_drawn_before_a_stop_is_not_forgotten(tmp_path):
     ready, folder = experiment.make(spec), Folder(tmp_path / "sure")
     folder.start(spec, {})
     for used in (True, False):
-        folder.rounds["metrics.jsonl"].clear()
+        folder.rounds.clear()
         shelf = Shelf(tmp_path, f"state-{used}", "mine")
         place, task = RunPlace(folder, shelf), dataclasses.replace(ready.tasks[1], rounds=6)
         before = Trial(task, 4, 4, place)
@@ -240,6 +224,6 @@ def test_something_that_was_drawn_before_a_stop_is_not_forgotten(tmp_path):
         assert before.engine.streams.used
         before.engine.streams.used = used
         before.keep()
-        folder.rounds["metrics.jsonl"]["Scaffnew", 4] = [0, 1]
+        folder.rounds["metrics.jsonl", ("Scaffnew", 4)] = [0, 1]
         again = Trial(task, 4, 4, place)
         assert again.engine.round == 1 and again.engine.streams.used == used

@@ -5,13 +5,9 @@ import tomllib
 import pytest
 from tests.spec.texts import CONVEX, refused
 
-import undrift as ud
 from undrift.core.faults import Fault, Judging
-from undrift.core.params import BadParameters
 from undrift.records.folder import Folder
-from undrift.runs.api import prepare
 from undrift.runs.experiment import make
-from undrift.spec.errors import BadSpec
 from undrift.spec.reader import parse
 
 TABLES = """\
@@ -77,42 +73,3 @@ def test_they_are_written_as_they_were_read(tmp_path):
 def test_mistakes_have_their_lines(old, new, path, line):
     (complaint,) = refused(WHOLE.replace(old, new))
     assert complaint.path == path and (complaint.source, complaint.line) == ("s.toml", FIRST + line)
-
-
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ('[faults]\nkind = "nan"\n', ("faults",)),
-        ("", ("faults", 0)),
-        ("[[judge]]\nnorm = 2.0\n", ("judge",)),
-    ],
-)
-def test_other_shapes_are_refused(text, path):
-    given = CONVEX + text if text else f'faults = ["nan"]\n{CONVEX}'
-    assert [complaint.path for complaint in refused(given)] == [path]
-
-
-def test_python_takes_the_same_tables(tmp_path):
-    fault, judge = {"kind": "drop-after", "clients": [0]}, {"patience": 2}
-    engine = prepare(ud.FedAvg(lr=0.01), "quadratic", faults=[fault], judge=judge)
-    assert engine.options.faults == [Fault(kind="drop-after", clients=[0])]
-    assert engine.judging == Judging(patience=2)
-    with pytest.raises(BadParameters) as error:
-        ud.run(
-            ud.FedAvg(lr=0.01),
-            "quadratic",
-            rounds=1,
-            faults=[{"kind": "nan"}, {"kind": "no", "rate": 0}],
-            judge={"norm": -1},
-        )
-    assert {*error.value.problems} == {"faults.1.kind", "faults.1.rate", "judge.norm"}
-    saved = ud.run(
-        ud.FedAvg(lr=0.01), "quadratic", rounds=2, faults=[fault], judge=judge, save=tmp_path / "a"
-    )
-    assert saved.status == "done"
-    spec = ud.load(tmp_path / "a").spec
-    assert spec["judge"]["patience"] == 2 and spec["faults"][0]["clients"] == [0]
-    document = {"rounds": 2, "problem": {"name": "quadratic"}, "faults": [{**fault, "rate": 3}]}
-    with pytest.raises(BadSpec) as wrong:
-        ud.run_spec({**document, "method": [{"name": "FedAvg", "lr": 0.01}]})
-    assert [c.source for c in wrong.value.complaints] == ["spec['faults'][0]['rate']"]

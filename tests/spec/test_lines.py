@@ -84,11 +84,6 @@ def test_a_key_is_found_on_its_line(path, line):
     assert locate(TEXT.replace("\n", "\r\n"))[path] == line
 
 
-def test_nothing_inside_strings_or_comments_is_a_key():
-    tops = {path[0] for path in locate(TEXT)}
-    assert tops == set(tomllib.loads(TEXT))
-
-
 def test_what_is_absent_has_the_line_of_what_is_around_it():
     assert line_of(TEXT, ("method", 1, "missing")) == 34
     assert line_of(TEXT, ("problem", "missing", 3)) == 21
@@ -96,13 +91,6 @@ def test_what_is_absent_has_the_line_of_what_is_around_it():
     assert line_of(TEXT, ("steps", 3, 1)) == 7
     assert line_of(TEXT, ("problem", "inline", "b", "c", 1, "d")) == 25
     assert line_of("", ()) == 1
-
-
-@pytest.mark.parametrize(
-    "text", ["", "\n\n", "# only a comment", "a=1", 'a=""', "a={}", "a=[]", "a=[ # x\n]", "[a]"]
-)
-def test_small_texts_have_their_keys(text):
-    assert {path[0] for path in locate(text)} == set(tomllib.loads(text))
 
 
 def paths(value, at=()):

@@ -5,7 +5,7 @@ import sys
 import pytest
 from tests.spec.texts import MINE, OWN
 
-from undrift.core.method import Method, registry
+from undrift.core.method import registry
 from undrift.spec.errors import BadFile, BadSpec
 from undrift.spec.reader import load
 from undrift.spec.user_files import distrust, execute
@@ -92,11 +92,6 @@ def test_a_file_that_fails_is_told_with_its_line(place):
     assert registry["Scaffold"].__module__ == "undrift.methods.scaffold"
 
 
-def test_a_field_of_no_method_is_refused(place):
-    (found,) = wrong("method.lrr=1")
-    assert found.startswith("-s method.lrr=1: ") and "mu" in found
-
-
 def test_a_file_that_is_refused_is_not_executed(place):
     (place / "mine.py").write_text(MINE + "\nopen('ran', 'w')\n")
     with pytest.raises(BadSpec, match=r"s.toml:11: mine.py: Python code .* trust it: this"):
@@ -123,24 +118,11 @@ def test_a_bad_file_has_its_place_as_data(tmp_path, text, line, words):
     assert registry == known
 
 
-def test_a_file_that_is_not_there_is_not_announced(place):
-    (place / "mine.py").unlink()
-    with pytest.raises(BadSpec):
-        load("s.toml", code=lambda files: pytest.fail(f"{files} would be executed"))
-
-
 def test_only_the_classes_of_the_file_itself_are_its_methods(tmp_path):
     """In their order; neither what it imports nor what it calls abstract."""
     file = tmp_path / "two.py"
     file.write_text(MINE + "\nclass Base(Mine, abstract=True):\n    pass\n\nclass B(Base): pass\n")
     assert [*execute(file).methods] == ["Mine", "B"]
-
-
-def test_a_method_may_stay_out_of_the_registry():
-    class Hidden(Method, register=False):
-        pass
-
-    assert not Hidden.abstract and "Hidden" not in registry
 
 
 def test_a_module_of_the_same_folder_is_imported_and_said_not_to_be_recorded(place):

@@ -144,11 +144,6 @@ name = "FedAvg"
     assert "lr is missing: number > 0" in found[4]
 
 
-def test_an_item_of_a_paper_names_its_verb():
-    (found,) = refused('[item]\ntitle = "Figure 1"\n')
-    assert found.path == ("item",) and "undrift reproduce" in found.text
-
-
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
@@ -290,14 +285,6 @@ def test_files_that_cannot_be_read(tmp_path):
     assert load(tmp_path / "first.toml").document() == parse(GOOD).document()
 
 
-def test_a_byte_order_mark_is_no_part_of_a_spec(tmp_path):
-    (tmp_path / "first.toml").write_text(GOOD, encoding="utf-8-sig")
-    assert load(tmp_path / "first.toml").document() == parse(GOOD).document()
-    (tmp_path / "first.toml").write_text(f"strange = 1\n{GOOD}", encoding="utf-8-sig")
-    with pytest.raises(BadSpec, match=r"first.toml:1: .*strange"):
-        load(tmp_path / "first.toml")
-
-
 @pytest.mark.parametrize(
     "file", sorted((Path(__file__).parents[2] / "examples").glob("*.toml")), ids=lambda f: f.name
 )
@@ -332,18 +319,3 @@ def test_whatever_stands_in_a_spec_it_is_good_or_refused(data):
         assert refusal.complaints and all(str(c).startswith("s.toml") for c in refusal.complaints)
     else:
         assert parse(spec.toml()).identity == spec.identity
-
-
-def test_two_brackets_around_problem_are_named():
-    with pytest.raises(BadSpec, match=r"spec:3: \[problem\] is a table"):
-        parse("name = 'x'\nrounds = 3\n[[problem]]\nname = 'quadratic'\n[[method]]\nname = 'GD'\n")
-
-
-def test_no_intercept_is_the_same_problem_said_or_left_out():
-    text = GOOD.replace('name = "quadratic"', 'name = "logistic"')
-    left_out, said, with_one = (
-        parse(text, flags=flags)
-        for flags in ([], ["problem.intercept=false"], ["problem.intercept=true"])
-    )
-    assert said.identity == left_out.identity != with_one.identity
-    assert said.problem == left_out.problem and said.document() == left_out.document()

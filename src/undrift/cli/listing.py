@@ -12,7 +12,7 @@ from undrift.cli.output import result_as
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
-from undrift.core.params import Record, describe, fields, hints, meanings, required
+from undrift.core.params import Record, describe, fields, hints, meanings, needed
 from undrift.objectives.base import registry as losses
 from undrift.report.table import Table, prose
 from undrift.spec.document import inline
@@ -221,7 +221,7 @@ def explained(cls: type) -> list[Meaning]:
         Meaning(
             name=field.name,
             takes=describe(declared[field.name]),
-            required=required(field),
+            required=field.name in needed(cls),
             default=_default(field),
             theory=has_rule(cls, field.name),
             meaning=known.get(field.name, ""),

@@ -191,7 +191,9 @@ def perform(
     methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")
     say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}")
     experiment = make(spec, build) if build else make(spec)
-    bar = Progress([task.label for task in experiment.tasks], spec.seeds, experiment.note)
+    bar = Progress(
+        [task.label for task in experiment.tasks], spec.seeds, experiment.tasks[0].problem.note
+    )
 
     def hear(event: Event) -> None:
         listen(event)

@@ -62,10 +62,10 @@ class Rule:
     """Values that ``holds`` accepts; ``words`` tell a user which these are."""
 
     words: str
-    holds: Callable[[Any], bool]
+    holds: Callable[[Any], object]
 
     def __contains__(self, value: object) -> bool:
-        return self.holds(value)
+        return bool(self.holds(value))
 
     def __str__(self) -> str:
         return self.words
@@ -169,10 +169,10 @@ def values(record: object) -> dict[str, Any]:
 
 def describe(hint: object) -> str:
     """What a field takes, in words."""
-    base, allowed = _parts(hint)
+    base, allowed, choices = _parts(hint)
     if isinstance(allowed, Rule):
         return allowed.words
-    if choices := alternatives(base):
+    if choices:
         text = " or ".join(describe(choice) for choice in choices if choice is not type(None))
         return f"{text}, or left out" if type(None) in choices else text
     if typing.get_origin(base) is Literal:
@@ -208,8 +208,8 @@ def section(cls: type, title: str) -> list[str]:
 
 def fits(value: object, hint: object) -> bool:
     """Whether ``value`` is what ``hint`` declares. Only int is converted, to float."""
-    base, allowed = _parts(hint)
-    if choices := alternatives(base):
+    base, allowed, choices = _parts(hint)
+    if choices:
         return any(fits(value, choice) for choice in choices)
     return _kind(value, base) and not _huge(value) and (allowed is None or value in allowed)
 
@@ -239,13 +239,15 @@ def alternatives(hint: object) -> tuple[object, ...]:
 
 def numeric(hint: object) -> bool:
     """Whether the field holds a number (and so may be left to theory)."""
-    base, _ = _parts(hint)
-    return base in (float, int) or any(map(numeric, alternatives(base)))
+    base, _, choices = _parts(hint)
+    return base in (float, int) or any(map(numeric, choices))
 
 
-def required(field: dataclasses.Field[object]) -> bool:
-    """Whether a field has no default."""
-    return field.default is field.default_factory is dataclasses.MISSING
+@cache
+def needed(cls: type) -> frozenset[str]:
+    """The fields without a default."""
+    # A field has one of both at most, so they are the same where both are missing.
+    return frozenset(field.name for field in fields(cls) if field.default is field.default_factory)
 
 
 def check(
@@ -266,12 +268,11 @@ def check(
     problems = {
         name: unknown(kind, name, names or declared) for name in values if name not in declared
     }
-    for field in fields(cls):
-        name, hint = field.name, declared[field.name]
+    for name, hint in declared.items():
         value = values.get(name)
         missing = name not in values
         left_to_theory = theory and value == THEORY and numeric(hint)
-        if missing and (partial or not required(field)):
+        if missing and (partial or name not in needed(cls)):
             continue
         if not missing and (left_to_theory or fits(value, hint)):
             continue
@@ -346,7 +347,7 @@ def _as_declared(hint: object, value: object) -> object:
     """``value`` with the tables in it turned into the records that ``hint`` declares."""
     if value is None:
         return None
-    for choice in alternatives(hint) or (hint,):
+    for choice in _parts(hint)[2] or (hint,):
         if isinstance(choice, type) and issubclass(choice, Record):
             return choice.read(value)
         if isinstance(choice, type) and dataclasses.is_dataclass(choice):
@@ -479,12 +480,14 @@ def _huge(value: object) -> bool:
     return isinstance(value, int) and abs(value) > LARGEST
 
 
-def _parts(hint: object) -> tuple[object, Range | Rule | None]:
-    """The type of a field, and which of its values are allowed."""
+@cache
+def _parts(hint: object) -> tuple[object, Range | Rule | None, tuple[object, ...]]:
+    """The type of a field, which of its values are allowed, and the members of a union."""
     if typing.get_origin(hint) is Annotated:
         base, *notes = typing.get_args(hint)
-        return base, next((n for n in notes if isinstance(n, Range | Rule)), None)
-    return hint, None
+        allowed = next((n for n in notes if isinstance(n, Range | Rule)), None)
+        return base, allowed, alternatives(base)
+    return hint, None, alternatives(hint)
 
 
 _WORDS: dict[object, str] = {

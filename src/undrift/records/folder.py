@@ -194,7 +194,9 @@ class Folder(Journal):
 
         Empty if only code has changed.
         """
-        return changes(self.document(), recipe.document())
+        old, new = _flat(normal(self.document())), _flat(normal(recipe.document()))
+        keys = [k for k in dict.fromkeys([*old, *new]) if old.get(k) != new.get(k) and k != "name"]
+        return {k: f"{k} was {old.get(k, 'not set')} and is {new.get(k, 'not set')}" for k in keys}
 
     @property
     def from_python(self) -> str:
@@ -353,13 +355,6 @@ class Folder(Journal):
         sources = (Path(name).parts[0] for name in recipe.sources)
         ours = {"environment.json", LOCK, *FEDERATION, *sources}
         return any(file.name not in ours and file.suffix != ".part" for file in self.path.iterdir())
-
-
-def changes(before: Table, now: Table) -> dict[str, str]:
-    """What ``now`` changes of ``before``: dotted key -> in words."""
-    old, new = _flat(normal(before)), _flat(normal(now))
-    keys = [k for k in dict.fromkeys([*old, *new]) if old.get(k) != new.get(k) and k != "name"]
-    return {k: f"{k} was {old.get(k, 'not set')} and is {new.get(k, 'not set')}" for k in keys}
 
 
 def _flat(table: Table, before: str = "") -> dict[str, object]:

@@ -67,8 +67,8 @@ class Journal:
 
     def __init__(self, path: Path):
         self.path = path
-        self.rounds: dict[str, dict[Key, list[int]]] = {name: {} for name in NEEDED}
-        """Of the rows that an interrupted run has in each file, their rounds."""
+        self.rounds: dict[tuple[str, Key], list[int]] = {}
+        """Of the rows that an interrupted run has in each file, of each label and seed."""
         self._open: dict[str, io.FileIO] = {}
 
     @property
@@ -141,15 +141,11 @@ class Journal:
     def keep(self, label: str, seed: int, last: int) -> None:
         """Drop what one method and seed recorded after ``last`` rounds."""
         key = label, seed
-        for name, rounds in self.rounds_of(key).items():
+        for name in NEEDED:
             kept = last - 1 if name == LEFT_OUT else last  # where rounds are counted from 0
-            if any(round > kept for round in rounds):
+            if any(round > kept for round in self.rounds.get((name, key), ())):
                 rows = self._rows(name)
                 self._rewrite(name, (r for r in rows if key_of(r) != key or r["round"] <= kept))
-
-    def rounds_of(self, key: Key) -> dict[str, list[int]]:
-        """The ``rounds`` of one label and seed, by file."""
-        return {name: found.get(key, []) for name, found in self.rounds.items()}
 
     @property
     def parts(self) -> Path:
@@ -188,10 +184,10 @@ class Journal:
             whole, newline, torn = self._content(name).rpartition(b"\n")
             if torn:
                 self.write(name, whole + newline)
+        self.rounds.clear()
         for name in NEEDED:
-            rounds = self.rounds[name] = dict[Key, list[int]]()
             for row in self._rows(name):
-                rounds.setdefault(key_of(row), []).append(row["round"])
+                self.rounds.setdefault((name, key_of(row)), []).append(row["round"])
 
     def arrange(self, order: Mapping[Key, int]) -> None:
         """Sort the rows by label and seed, where several processes have mixed them."""

@@ -243,7 +243,12 @@ def _summary(
         if row := hit(curve, column, target):
             hits.append(with_bytes(row))
         partial += filter(of_some, curve)
-        best.append(_best(curve, column))
+        whole = [row[column] for row in curve if row.get(column) is not None and not of_some(row)]
+        best.append((max if column == "accuracy" else min)(whole, default=None))
+    said = next((outcome for outcome in known if outcome.note), None)
+    note = said.note if said else ""
+    if said and sum(outcome.same_as is None for outcome in known) > 1:
+        note = f"(seed {said.seed}) {note}"
     ends_of_some = [curve[-1] for curve in by_seed.values() if of_some(curve[-1])]
     fewest = min(ends_of_some, key=lambda row: row[MEASURED], default={})
     first = next(iter(by_seed.values()), [{}])[0]
@@ -261,23 +266,9 @@ def _summary(
             for name, key in SPENT.items()
         },
         values=known[0].values if known else {},
-        note=_note(known),
+        note=note,
         seeded=all(outcome.same_as is None for outcome in known),
         progress=f"{min(so_far)} of {count(rounds, 'round')}" if so_far and rounds else "",
         partial=len(partial),
         measured={name: fewest[name] for name in (MEASURED, EVERYBODY) if name in fewest},
     )
-
-
-def _best(curve: Curve, column: str) -> object:
-    """The best value of a column that all clients measured."""
-    values = [row[column] for row in curve if row.get(column) is not None and not of_some(row)]
-    return (max if column == "accuracy" else min)(values, default=None)
-
-
-def _note(outcomes: Sequence[Outcome]) -> str:
-    said = next((outcome for outcome in outcomes if outcome.note), None)
-    if said is None:
-        return ""
-    several = sum(outcome.same_as is None for outcome in outcomes) > 1
-    return f"(seed {said.seed}) {said.note}" if several else said.note

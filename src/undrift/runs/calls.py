@@ -166,17 +166,6 @@ def settle(
     return Call(methods, problem, named, whole, observers, given["x0"], save)
 
 
-def setup(call: Call, problem: Problem) -> Setup:
-    """How a call runs its methods."""
-    own, engine = _options(call.settings), call.settings.engine
-    x0 = None if call.x0 is None else first_point(call.x0, problem)
-    return Setup(**own, x0=x0, engine=engine.name, own=changed(engine))
-
-
-def _options(settings: Settings) -> Values:
-    return {name: getattr(settings, name) for name in hints(RunOptions)}
-
-
 def _about(
     problem: object, parameters: Mapping[str, object], settings: list[str]
 ) -> dict[str, str]:
@@ -213,7 +202,9 @@ def experiment_of(call: Call) -> Experiment:
         problem = build(catalog.made(call.problem, **call.parameters), None, *place)
     else:
         problem = placed(call.problem, *place)
-    how = setup(call, problem)
+    engine, options = settings.engine, {n: getattr(settings, n) for n in hints(RunOptions)}
+    x0 = None if call.x0 is None else first_point(call.x0, problem)
+    how = Setup(**options, x0=x0, engine=engine.name, own=changed(engine))
     extent = settings.rounds, settings.every, settings.per_client
     tasks = [
         ready(resolved(label, method, problem, how, *extent))
@@ -231,7 +222,7 @@ def experiment_of(call: Call) -> Experiment:
         return experiment
     experiment = dataclasses.replace(experiment, data=problem.digest())
     if isinstance(call.problem, str) and _speakable(call):
-        return dataclasses.replace(experiment, recipe=_spec(call, call.problem, save))
+        return dataclasses.replace(experiment, recipe=_spec(call, call.problem, save, options))
     recipe = _recipe(run_name(save.folder), call, tasks)
     return dataclasses.replace(experiment, recipe=recipe, code=code_of(tasks, observers))
 
@@ -249,17 +240,16 @@ def _speakable(call: Call) -> bool:
     return ours and call.x0 is None and not call.observers.functions
 
 
-def _spec(call: Call, problem: str, save: Save) -> Spec:
+def _spec(call: Call, problem: str, save: Save, options: Values) -> Spec:
     """What a spec of a call would be read as."""
     if wrong := [label for label in call.methods if not fits(label, Label)]:
         raise BadParameters("run", {"method": not_allowed("label", wrong[0], describe(Label))})
     top = {**vars(call.settings), "name": run_name(save.folder)}
-    options = RunOptions(**_options(call.settings))
     entries = tuple(
         Entry(
             method=method,
             rounds=top["rounds"],
-            options=options,
+            options=RunOptions(**options),
             objective=None,
             label=label,
             given={"name": type(method).__name__, "label": label, **values(method)},

@@ -13,7 +13,7 @@ PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "safetensors")
 
 def environment(device: str = "cpu") -> dict[str, object]:
     """Versions of what computes, the kind of machine, the device."""
-    return {
+    found: dict[str, object] = {
         "undrift": undrift.__version__,
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
@@ -21,8 +21,13 @@ def environment(device: str = "cpu") -> dict[str, object]:
         "release": platform.release(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
-        "device": _device(device),
+        "device": device,
     }
+    if device.startswith("cuda"):
+        import torch
+
+        found["device"] = f"{device}: {torch.cuda.get_device_name(device)}"
+    return found
 
 
 def deterministic() -> None:
@@ -39,11 +44,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _device(device: str) -> str:
-    if not device.startswith("cuda"):
-        return device
-    import torch
-
-    return f"{device}: {torch.cuda.get_device_name(device)}"

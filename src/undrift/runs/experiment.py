@@ -58,11 +58,6 @@ class Experiment:
     _laid: dict[int, list[Task]] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
-    def note(self) -> str:
-        """Caveat printed next to every accuracy."""
-        return self.tasks[0].problem.note
-
-    @property
     def order(self) -> dict[Key, int]:
         """(label, seed) -> position of the method, in the order they are run in."""
         return {(task.label, seed): k for seed in self.seeds for k, task in enumerate(self.tasks)}
@@ -111,13 +106,8 @@ class Experiment:
                     if folder:
                         folder.ended(twin)
                 else:
-                    task, place = self.at(seed)[k], None
-                    if folder:
-                        identity = f"{folder.identity} {label!r} {seed}"
-                        shelf = Shelf(folder.file(CHECKPOINTS), checkpoint(k, seed), identity)
-                        stem = f"{models.stems(task.label for task in self.tasks)[label]}-{seed}"
-                        where = journal or folder
-                        place = RunPlace(where, shelf, folder, stem, lasting=LASTING)
+                    task = self.at(seed)[k]
+                    place = self.place(k, seed, folder, journal) if folder else None
                     emit(Began(label, seed, task.rounds))
                     if announce:
                         announce((label, seed))
@@ -132,6 +122,14 @@ class Experiment:
                         place.shelf.clear(but=1 if result.lasts else 0)
                 emit(Ended(result.outcome))
                 yield result
+
+    def place(self, k: int, seed: int, folder: Folder, journal: Journal | None = None) -> RunPlace:
+        """Where the k-th method with one seed keeps its rows, checkpoints and models."""
+        label = self.tasks[k].label
+        identity = f"{folder.identity} {label!r} {seed}"
+        shelf = Shelf(folder.file(CHECKPOINTS), checkpoint(k, seed), identity)
+        stem = f"{models.stems(task.label for task in self.tasks)[label]}-{seed}"
+        return RunPlace(journal or folder, shelf, folder, stem, lasting=LASTING)
 
     def twin(self, label: str, seed: int, ended: Mapping[Key, Outcome]) -> Outcome | None:
         """How a method ended with the first seed, if no other seed changes that."""

@@ -39,14 +39,17 @@ KEYS = ("label", "method", "seed")
 
 
 class History(Mapping[str, NDArray[np.float64]]):
-    """Columns by name; a value a problem does not have is NaN.
+    """Columns by name, of the rows of one method; a value a problem does not have is NaN.
 
     ``vectors`` is what each participating client sent and received so far, in vectors of model
     size.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self._rows = list(rows)
+        self._rows = [
+            {name: value for name, value in row.items() if name not in KEYS and value is not None}
+            for row in rows
+        ]
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
         if not any(column in row for row in self._rows):
@@ -154,7 +157,7 @@ class Run:
         return f"Run({self.method} on {where}: {self.status}; {shown})"
 
 
-class Runs(Mapping[Key, Run]):
+class Runs(dict[Key, Run]):
     """Several runs by (label, seed), in the order they were run in.
 
     The seed may be left out where a method was run with one.
@@ -167,19 +170,13 @@ class Runs(Mapping[Key, Run]):
     """
 
     def __init__(self, runs: Mapping[Key, Run], folder: Path | None = None):
-        self._runs = dict(runs)
+        super().__init__(runs)
         self.folder = folder
         """Where they are kept."""
 
     def __getitem__(self, key: Key | str) -> Run:
         label, seed = (key, None) if isinstance(key, str) else key
-        return self._runs[choose(self._runs, label, seed)]
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._runs)
-
-    def __len__(self) -> int:
-        return len(self._runs)
+        return super().__getitem__(choose(self, label, seed))
 
     @property
     def records(self) -> list[Row]:
@@ -277,7 +274,7 @@ class Recorded:
 
     def history(self, label: str, seed: int | None = None) -> History:
         """The columns of one method; ``seed`` may be left out where it has one."""
-        return history(_of_one(self.records, label, seed))
+        return History(_of_one(self.records, label, seed))
 
     def per_client(self, label: str, seed: int | None = None) -> ClientHistory:
         """Each client's numbers with one method; ``seed`` may be left out where it has one."""
@@ -325,11 +322,3 @@ def _of_one(rows: Sequence[Row], label: str, seed: int | None) -> list[Row]:
     """The rows of one method and seed; :class:`KeyError` if there is none, or several."""
     key = choose(map(key_of, rows), label, seed)
     return [row for row in rows if key_of(row) == key]
-
-
-def history(rows: Iterable[Row]) -> History:
-    """The history of one method from its rows; those of a folder have null for NaN."""
-    return History(
-        {name: value for name, value in row.items() if name not in KEYS and value is not None}
-        for row in rows
-    )

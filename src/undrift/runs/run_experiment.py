@@ -30,7 +30,7 @@ from undrift.runs.environment import environment
 from undrift.runs.events import Emit, Ended, Event, LeftOut, Measured, Notice, ignore
 from undrift.runs.experiment import Experiment
 from undrift.runs.jobs import run_jobs
-from undrift.runs.results import Run, Runs, history
+from undrift.runs.results import History, Run, Runs
 from undrift.runs.tensorboard import TensorBoard
 from undrift.runs.trial import PAUSE, MethodResult, RunPlace, StopSignal, Trial
 from undrift.spec.schema import Spec, Table
@@ -159,7 +159,7 @@ def _collect(
             method=task.method,
             problem=task.problem,
             engine=engine,
-            history=history(recorded.get(key, ())),
+            history=History(recorded.get(key, ())),
             status=outcome.status,
             label=outcome.label,
             seed=outcome.seed,
@@ -243,11 +243,11 @@ def run_in_folder(
 
 def begin(folder: Folder, experiment: Experiment) -> None:
     """Make an empty folder for a new run."""
-    about = {"note": experiment.note, "data": experiment.data, "code": experiment.code}
+    recipe, problem = experiment.recipe, experiment.tasks[0].problem
+    about = {"note": problem.note, "data": experiment.data, "code": experiment.code}
     known: dict[str, object] = {key: value for key, value in about.items() if value}
-    known[METRIC_SAMPLES] = experiment.tasks[0].problem.metric_samples
-    known[SPECS] = [experiment.recipe.identity]
-    folder.start(experiment.recipe, environment(_device(experiment)) | known)
+    known |= {METRIC_SAMPLES: problem.metric_samples, SPECS: [recipe.identity]}
+    folder.start(recipe, environment(str(recipe.document().get("device", "cpu"))) | known)
 
 
 def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
@@ -279,10 +279,6 @@ def share(folder: Folder, experiment: Experiment) -> None:
     if counts is not None and not folder.file("partition.json").exists():
         found = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
         folder.write("partition.json", json.dumps(found) + "\n")
-
-
-def _device(experiment: Experiment) -> str:
-    return str(experiment.recipe.document().get("device", "cpu"))
 
 
 OTHER = "the processes of the run have other specs, data or versions of undrift"

@@ -299,10 +299,10 @@ class Trial:
     def _resume(self, place: RunPlace) -> None:
         """Continue from the newest sound checkpoint, if any."""
         engine, key = self.engine, (self.task.label, self.seed)
-        rounds = place.journal.rounds_of(key)
-        measured, rejected = {*rounds[METRICS]}, rounds[LEFT_OUT]
+        rounds = place.journal.rounds
+        measured, rejected = {*rounds.get((METRICS, key), ())}, rounds.get((LEFT_OUT, key), ())
         if self.task.per_client:
-            measured &= {*rounds[CLIENTS]}
+            measured.intersection_update(rounds.get((CLIENTS, key), ()))
 
         def fits(counters: Counters) -> bool:
             now = counters["round"]

@@ -61,9 +61,6 @@ def interpret(
     document: Values, origin: Origin, flags: Iterable[str] = (), code: Code | None = None
 ) -> Spec:
     """A spec from its document, which is not changed."""
-    if ITEM in document and "method" not in document:
-        text = "an item of a paper, without methods of its own: undrift reproduce runs it"
-        raise BadSpec([origin.complaint((ITEM,), text)])
     return Reader(document, origin, code).spec(flags)
 
 

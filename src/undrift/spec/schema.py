@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from undrift._files import reserved
 from undrift.core.method import Method
 from undrift.core.options import RunOptions
 from undrift.core.params import Count, Natural, Positive, Record, Rule, Variant, hints, values
@@ -29,10 +28,6 @@ Table = Mapping[str, Any]
 """The same, to be read only."""
 
 
-def _folder_name(text: str) -> bool:
-    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text)) and not reserved(text)
-
-
 def readable(label: str) -> bool:
     """Whether a label can be read in a table and printed on a terminal."""
     return label.isprintable() and bool(label.strip())
@@ -46,16 +41,21 @@ def _different(values: Sequence[object]) -> bool:
     return 0 < len(values) == len(set(values))
 
 
-_FOLDER = (
-    "up to 100 letters, digits, . _ and -, starting with a letter or digit; "
-    "no name that Windows reserves"
-)
 _PARTS = "a list of one or more different ones of 'draws', 'start' and 'split'"
-_DEVICE = re.compile(r"mps|(cpu|cuda)(:\d+)?")
-FolderName = Annotated[str, Rule(_FOLDER, _folder_name)]
+FolderName = Annotated[
+    str,
+    Rule(
+        "up to 100 letters, digits, . _ and -, starting with a letter or digit",
+        re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
+    ),
+]
 Label = Annotated[str, Rule("1 to 40 printable characters, not only spaces, none of < > &", _label)]
 Device = Annotated[
-    str, Rule("cpu, cuda, cuda:0 (or another number) or mps", lambda s: bool(_DEVICE.fullmatch(s)))
+    str,
+    Rule(
+        "cpu, cuda, cuda:0 (or another number) or mps",
+        re.compile(r"mps|(cpu|cuda)(:\d+)?").fullmatch,
+    ),
 ]
 Seeds = Annotated[list[Natural], Rule("a list of one or more different ones", _different)]
 Parts = Annotated[list[Literal["draws", "start", "split"]], Rule(_PARTS, _different)]
@@ -218,15 +218,10 @@ def normal(document: Table) -> Values:
     found = dict(document)
     engine = found.get("engine")
     name = engine["name"] if isinstance(engine, Mapping) else engine
-    if isinstance(name, str):
-        found["engine"] = numbers_of(name)
+    if isinstance(name, str):  # engines with the same numbers are one
+        known = engines.get(name)
+        found["engine"] = known.same_as or name if known else name
     return found
-
-
-def numbers_of(engine: str) -> str:
-    """The engine whose numbers an engine has."""
-    known = engines.get(engine)
-    return known.same_as or engine if known else engine
 
 
 def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
