@@ -68,8 +68,9 @@ def naming(path: Path) -> Iterator[None]:
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A plain file to read from; ``OSError`` for a pipe or a device, which may never end."""
-    calm = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its other end
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | calm)) as file:
+    # Opening a pipe would wait for its other end; Windows would change the ends of lines.
+    calm = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, os.O_RDONLY | calm), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "Not a plain file", str(path))
         yield file

@@ -3,6 +3,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 
 from undrift.check.federations import example, least_squares
 from undrift.engines import Simulate, Wire

@@ -49,8 +49,10 @@ MEASURED_ON: Mapping[Samples | None, Mapping[str, str]] = {
 def metric(rows: Iterable[Mapping[str, object]]) -> str:
     """The column that judges a run: the gap if the optimum is known, else accuracy, else loss."""
     rows = list(rows)
-    known = (name for name in ("gap", "accuracy") if any(row.get(name) is not None for row in rows))
-    return next(known, "loss")
+    for name in ("gap", "accuracy"):
+        if any(row.get(name) is not None for row in rows):
+            return name
+    return "loss"
 
 
 def axis(y: str, smooth: int = 1, note: str = "", samples: Samples | None = None) -> str:

@@ -234,7 +234,7 @@ class Folder(Journal):
         """
         found = self.environment
         about = [*found.get(SPECS, [])[:1], *map(found.get, ("data", "code", "key"))]
-        return " ".join(str(part) for part in about if part)
+        return " ".join(map(str, filter(None, about)))
 
     def start(self, recipe: Recipe, environment: Mapping[str, object]) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""

@@ -203,8 +203,8 @@ def compare(
                 f"target {aimed:g}: these runs are judged by their accuracy, which is at most 1"
             )
         together.append(Comparison(column, members, aimed))
-    labels = [label for one in together for label in one.labels]
-    if baseline is not None and baseline not in labels:
+    if baseline is not None and not any(baseline in one.labels for one in together):
+        labels = [label for one in together for label in one.labels]
         raise Mixed(f"baseline {baseline}: no such method; there are {', '.join(labels)}")
     return together
 

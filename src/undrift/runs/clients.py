@@ -95,8 +95,9 @@ def measured_clients(engine: Engine) -> Row:
 
 def refuse_names(metrics: Iterable[str]) -> None:
     """Refuse metrics of a problem that are called like other columns of rows."""
-    if wrong := [why for name in metrics if (why := taken(name))]:
-        raise BadParameters("run", {"problem": f"{wrong[0]}; give it another name in the problem"})
+    for name in metrics:
+        if why := taken(name):
+            raise BadParameters("run", {"problem": f"{why}; give it another name in the problem"})
 
 
 def at_model(problem: Problem, x: torch.Tensor, round: int) -> Row:
