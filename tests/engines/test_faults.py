@@ -147,6 +147,19 @@ def test_what_is_not_finite_is_called_that_and_not_long(kind):
     assert one.reason == "dy has entries that are not finite"
 
 
+def test_scaffolds_server_is_the_mean_of_its_clients_whoever_drops_out():
+    faults = [
+        {"kind": "drop-before", "rate": 0.3},
+        {"kind": "drop-after", "rate": 0.3},
+        {"kind": "late", "rate": 0.3},
+    ]
+    engine = Simulate(Scaffold(lr=0.05), PROBLEM, steps=2, cohort=3, faults=faults)
+    for _ in range(40):
+        engine.run_round()
+        torch.testing.assert_close(engine.server.c, engine.clients.c.mean(0), rtol=0, atol=1e-14)
+    assert engine.ledger.left_out > 20
+
+
 def test_a_client_drops_out_of_a_phase_that_draws_it_alone():
     """CELGD asks a cohort first, and then one client of all."""
     method = example(registry["CELGD"], PROBLEM.constants)

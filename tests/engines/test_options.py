@@ -71,6 +71,30 @@ def test_gradients_outside_steps_are_clipped_as_in_task(engine, method):
     assert np.allclose(machine.x, x, atol=1e-12)
 
 
+def test_only_the_reference_scope_moves_the_fixed_point():
+    """At FedDyn's x* nothing is left to clip but, in that scope, alpha x*; above the clip it pulls
+    models to zero.
+    """
+    problem = quadratic()
+    best, alpha = problem.optimum, 0.5
+    clip = 0.5 * alpha * float(best.norm())
+
+    def end(scope):
+        machine = Simulate(
+            FedDyn(lr=0.02, alpha=alpha),
+            problem,
+            steps=5,
+            x0=best,
+            training={"clip": clip, "clip_scope": scope},
+        )
+        for _ in range(3000):
+            machine.run_round()
+        return machine.x
+
+    assert torch.allclose(end("whole"), best, atol=1e-9)
+    assert end("reference").norm() < 0.9 * best.norm()
+
+
 def test_recursions_see_treated_gradients_everywhere():
     """FedRecu and FedLin stay one recursion under weight decay: it is part of every gradient."""
     problem = quadratic()

@@ -196,6 +196,30 @@ def test_measure_scale_and_smoothing(opened, files):
 
 
 @pytest.mark.whole
+def test_the_legend_hides_and_isolates(opened, files):
+    page = opened(files.known)
+    first, second = page.locator("#curves .legend button").all()
+    first.click()
+    assert (
+        first.get_attribute("aria-pressed") == "false"
+        and second.get_attribute("aria-pressed") == "true"
+    )
+    assert list(drawn(page)[0]) == list(drawn(page, "drift-chart")[0]) == ["SCAFFOLD"]
+    first.click()
+    assert list(drawn(page)[0]) == list(RATE)
+    second.dblclick()
+    assert list(drawn(page)[0]) == ["SCAFFOLD"]
+
+
+def test_the_keyboard_reaches_the_controls(opened, files):
+    page = opened(files.known)
+    page.locator("input[name=x]").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert drawn(page)[0]["FedAvg"][0][1][0] == 4
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.name") == "scale"
+
+
 def test_the_target_is_a_line_where_it_belongs(opened, files):
     page = opened(files.known)
     shapes = "document.getElementById('curves-chart').layout.shapes.map((s) => s.y0)"
