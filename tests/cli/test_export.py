@@ -56,11 +56,20 @@ def test_other_formats_are_refused(run, capsys, name):
     assert code == 2 and out == "" and ".safetensors" in err and not (run / name).exists()
 
 
+def test_nothing_is_replaced_unasked(run, capsys):
+    (run / "x.safetensors").write_text("precious")
+    words = ["mine", "FedAvg", "--seed", "0", "-o", "x.safetensors"]
+    code, _, err = told(capsys, *words)
+    assert code == 2 and "--overwrite" in err and (run / "x.safetensors").read_text() == "precious"
+    assert told(capsys, *words, "--overwrite")[0] == 0
+    assert told(capsys, *words[:-1], "runs")[0] == 2
+
+
 def test_a_method_that_no_seed_changes_needs_none(place, capsys):
     main(["run", "spec.toml", "-s", "seed=[0, 3]"])
     for words in ([], ["--seed", "0"], ["--seed", "3"]):
         out = f"x{len(words)}.safetensors"
-        assert told(capsys, "mine", "FedAvg", *words, "-o", out)[0] == 0
+        assert told(capsys, "mine", "FedAvg", *words, "-o", out, "--overwrite")[0] == 0
     assert (place / "x0.safetensors").read_bytes() == (place / "x2.safetensors").read_bytes()
 
 

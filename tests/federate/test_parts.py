@@ -97,6 +97,15 @@ def test_certificates_are_good_for_the_names_they_were_made_for(keys, name, good
     assert not handshake(server, ssl.create_default_context(), name)
 
 
+def test_keys_are_not_overwritten(tmp_path, capsys):
+    folder = tmp_path / "keys"
+    make_keys(folder, 1, [])
+    before = (folder / "ca.crt").read_bytes()
+    with pytest.raises(SystemExit):
+        undrift(["federate", "keys", "--keys", str(folder)])
+    assert (folder / "ca.crt").read_bytes() == before and "--keys" in capsys.readouterr().err
+
+
 def handshake(server, client, name):
     here, there = socket.socketpair()
 

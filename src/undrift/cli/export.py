@@ -27,6 +27,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--seed", type=int, metavar="S", help="needed where there are several")
     text = "the best model that was measured, not the last"
     parser.add_argument("--best", action="store_true", help=text)
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
     parser.json()
 
 
@@ -38,6 +39,8 @@ def main(args: Namespace) -> None:
     read(source)
     if out.suffix != ".safetensors":
         refuse([f"-o {out}: give the name of a file that ends in .safetensors"])
+    if out.exists() and not args.overwrite:
+        refuse([f"-o {out}: exists already; --overwrite replaces it"])
     with opened(source) as model, writing(out) as file:
         shutil.copyfileobj(model, file)
     if outcome.status == "diverged":

@@ -130,6 +130,9 @@ def keys(args: Namespace) -> int:
     """Make certificates and keys."""
     from undrift.federate.keys import make_keys
 
-    for line in make_keys(args.keys or Path("keys"), args.nodes, args.hosts):
+    folder = args.keys or Path("keys")
+    if folder.exists() and any(folder.iterdir()):
+        refuse([f"{folder} is there already: give another folder, --keys FOLDER"])
+    for line in make_keys(folder, args.nodes, args.hosts):
         say(line)
     return OK
