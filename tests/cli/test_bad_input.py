@@ -154,7 +154,6 @@ ROWS = {
     ),
     "a large quadratic": (flags("problem.dim=300000"), "allocate"),
     "10 ** 13 clients": (flags("problem.clients=10000000000000"), "allocate"),
-    "a device of Windows": (flags("name=CON"), "name = 'CON' is not allowed"),
     "own file that exits": (own("pass", "import sys\nsys.exit(0)\n"), "own.py:2: SystemExit: 0"),
     "a FIFO among images": (images("mine", fifo), "c.png is not a readable"),
     "a pack that swells": (images("cifar10", swollen), "cifar10.npz.xz"),

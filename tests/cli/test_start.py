@@ -56,6 +56,7 @@ def places(tmp_path_factory):
         }
     )
     folder.finish([Outcome("FedAvg", "FedAvg", 0, "done", {"lr": 0.1})])
+    folder.write("gap.png", b"")  # which is drawn if it is missing
     return root
 
 

@@ -35,7 +35,8 @@ class TensorBoard:
         if isinstance(event, Measured):
             writer = self._writer(event)
             for column, value in event.row.items():
-                if column != "round" and math.isfinite(value):
+                # Rows of other processes come by their files, which have null for such numbers.
+                if column != "round" and value is not None and math.isfinite(value):
                     writer.add_scalar(column, value, event.row["round"])
         self.emit(event)
 
