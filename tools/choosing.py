@@ -11,7 +11,7 @@ from typing import Any
 
 from undrift.core import BadParameters, Constants, Method
 from undrift.core.costs import Costs, costs, placeholder
-from undrift.core.params import THEORY, required
+from undrift.core.params import THEORY, needed
 from undrift.methods import registry
 from undrift.theory import has_rule, prescribe
 
@@ -67,7 +67,7 @@ class Row:
     def theory(self) -> str:
         """The widest kind of problem for which theory sets all hyper-parameters that it has."""
         fields = [f for f in dataclasses.fields(self.method) if has_rule(self.method, f.name)]
-        given = {f.name: 1 for f in dataclasses.fields(self.method) if required(f)}
+        given = dict.fromkeys(needed(self.method), 1)
         if fields:
             method = self.method(**{**given, **{f.name: THEORY for f in fields}})
             for kind, mu in CLASSES.items():
@@ -81,8 +81,9 @@ class Row:
     @property
     def tuned(self) -> list[str]:
         """Hyper-parameters that have neither a default nor a rule."""
-        fields = [f.name for f in dataclasses.fields(self.method) if required(f)]
-        return [name for name in fields if not has_rule(self.method, name)]
+        given = needed(self.method)
+        names = [f.name for f in dataclasses.fields(self.method) if f.name in given]
+        return [name for name in names if not has_rule(self.method, name)]
 
     @property
     def needs(self) -> list[str]:

@@ -80,6 +80,7 @@ def ran(kind: type[Engine], name: str, rounds: int, seed: int, **setting: object
     if misled:
         site = Misled(engine.common, engine.identity)
         site.fault, site.phase = misled
+        engine.parts[engine.parts.index(engine.site)] = site
         engine.site = site
     for _ in range(rounds):
         engine.run_round()

@@ -84,6 +84,7 @@ def test_runs_as_table_and_picture():
     runs = ud.run(METHODS, quadratic(), rounds=3)
     head, _, fedavg, *_ = runs.table().splitlines()
     assert head.split()[:2] == ["method", "rounds"] and fedavg.startswith("FedAvg")
+    assert "FedAvg" in runs and runs.get("FedAvg") is runs["FedAvg"] and "FedProx" not in runs
     assert [line.get_label() for line in runs.plot().lines] == ["FedAvg", "Scaffold"]
     assert len(runs.records) == 8 and {"label", "seed", "gap"} <= runs.records[0].keys()
 

@@ -233,7 +233,9 @@ class Journal:
         written = self._summary().get("sha256")
         known = written if isinstance(written, dict) else {}
         # Names of this folder alone: a summary may be somebody else's.
-        there = [name for name in known if Path(name).name == name]
+        names = [name for name in known if Path(name).name == name]
+        # A pack of runs leaves a user's code behind.
+        there = [name for name in names if self.file(name).exists() or not name.endswith(".py")]
         if changed := [name for name in there if self._digest(name) != known[name]]:
             warnings.warn(
                 f"{self.path}: {', '.join(changed)} changed since the run ended", stacklevel=3

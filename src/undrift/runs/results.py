@@ -157,7 +157,7 @@ class Run:
         return f"Run({self.method} on {where}: {self.status}; {shown})"
 
 
-class Runs(dict[Key, Run]):
+class Runs(Mapping[Key, Run]):
     """Several runs by (label, seed), in the order they were run in.
 
     The seed may be left out where a method was run with one.
@@ -170,13 +170,19 @@ class Runs(dict[Key, Run]):
     """
 
     def __init__(self, runs: Mapping[Key, Run], folder: Path | None = None):
-        super().__init__(runs)
+        self._runs = dict(runs)
         self.folder = folder
         """Where they are kept."""
 
     def __getitem__(self, key: Key | str) -> Run:
         label, seed = (key, None) if isinstance(key, str) else key
-        return super().__getitem__(choose(self, label, seed))
+        return self._runs[choose(self._runs, label, seed)]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
 
     @property
     def records(self) -> list[Row]:

@@ -142,14 +142,17 @@ def test_any_precision_serves_unless_one_is_asked_for():
     assert exact.strict and not cpu.strict
 
 
+@pytest.mark.filterwarnings("error:.* changed since")
 def test_packs_travel(papers, tmp_path, rounds):
-    """With whose work was left out; a run that is longer here stays."""
+    """With whose work was left out, without a user's code; a run that is longer here stays."""
     file = papers / "toy" / "figure-1.toml"
     file.write_text(file.read_text().replace("lr = 0.02", "lr = 1e200", 1))
     here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
     go(here, wanted())
     go(there, wanted(ItemOptions(rounds=20))[1:])
     pack = tmp_path / "runs.zip"
+    (here.folder(wanted()[1].key).path / "own.py").write_text("")
+    here.folder(wanted()[1].key).conclude(here.folder(wanted()[1].key).outcomes())
     assert here.pack(pack) == 2 and here.folder(wanted()[0].key).record().left_out
     rounds.clear()
     assert there.unpack(pack) == 2 and there.unpack(pack) == 0
