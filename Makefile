@@ -9,7 +9,7 @@ endif
 QUIET := --quiet --disable-pip-version-check
 LOCKED := install $(QUIET) --require-hashes --no-deps --requirement
 
-.PHONY: demo test test-all test-fast test-slow lint types stubs journeys mutants faults bench bench-peers clean
+.PHONY: demo test suite test-all test-fast test-slow lint types stubs journeys mutants faults bench bench-peers clean
 
 # torch without CUDA where pip has it at hand (PIP_FIND_LINKS); else that of the index, which on Linux
 # needs the libraries of CUDA: pip check then fails
@@ -28,7 +28,10 @@ $(VENV)/tools: $(VENV)/installed requirements-dev.lock
 demo: $(VENV)/installed  ## the main job, on embedded data
 	$(BIN)/undrift demo
 
-test: $(VENV)/tools lint types  ## what CI runs
+test: $(VENV)/tools  ## what CI runs; types beside the tests, for they take one core
+	$(MAKE) --jobs 2 lint types suite
+
+suite: $(VENV)/tools
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not whole"
 
 test-all: $(VENV)/tools lint types  ## whole matrices, and every case of what takes long
