@@ -20,7 +20,6 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -33,10 +32,7 @@ from undrift.engines.batches import Batches
 from undrift.methods import FedACG, FedAvg, FedSpeed, Method, Scaffold
 from undrift.models import build
 from undrift.problems.neural.problem import Neural
-from undrift.records.rows import Row
 from undrift.runs.api import prepare
-from undrift.runs.results import History
-from undrift.runs.trial import Trial
 
 SETTINGS = {
     "a": {"clients": 100, "cohort": 10, "batch": 50, "epochs": 5},
@@ -92,13 +88,11 @@ def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
     engine.run_round()
     torch.cuda.synchronize()
     warm_up, started = time.perf_counter() - started, time.perf_counter()
-    rows: list[Row] = []
-    task = SimpleNamespace(
-        label="", method=engine.method, problem=engine.problem, rounds=1 + rounds, every=10
-    )
-    task.per_client, task.engine = False, lambda draws: engine
-    Trial(task, 0, 0, emit=lambda event: rows.append(event.row)).train()  # type: ignore[arg-type]
-    history = History(rows)
+    rows = [{"round": engine.round, **engine.metrics()}]
+    while engine.round <= rounds:
+        engine.run_round()
+        if engine.round % 10 == 0 or engine.round > rounds:
+            rows.append({"round": engine.round, **engine.metrics()})
     torch.cuda.synchronize()
     spent = time.perf_counter() - started
     captured = next(iter(engine.problem.placed.captured.values()))  # type: ignore[attr-defined]
@@ -106,13 +100,13 @@ def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
     return {
         "seconds": spent / rounds,
         "warm_up": warm_up,
-        "accuracy": float(history["accuracy"][-1]),
+        "accuracy": rows[-1]["accuracy"],
         "must": case.must,
         "way": captured.way,
         "gib": torch.cuda.max_memory_allocated() / 2**30,
         "precision": case.precision,
-        "rounds": history["round"].tolist(),
-        "accuracies": history["accuracy"].tolist(),
+        "rounds": [row["round"] for row in rows],
+        "accuracies": [row["accuracy"] for row in rows],
     }
 
 
