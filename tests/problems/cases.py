@@ -123,7 +123,6 @@ CASES: dict[str, Callable[[], Case]] = {
     "diagonal components": diagonal_components,
     "diagonal bent": lambda: diagonal_components(3.0),
     "tall least squares": least_squares,
-    "wide least squares": lambda: least_squares(2, 5),
     "logistic": logistic,
     "logistic of equal sizes": lambda: logistic((5, 5, 5, 5)),
     "logistic of wasteful sizes": lambda: logistic((1, 1, 40, 1, 1, 2)),

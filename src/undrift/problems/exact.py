@@ -137,12 +137,6 @@ def digest(*parts: object) -> str:
     return total.hexdigest()
 
 
-def numpy(tensor: Tensor) -> Matrix:
-    """A float64 tensor as an array on the host."""
-    array: Matrix = tensor.cpu().numpy()
-    return array
-
-
 def spectrum(hessian: Matrix) -> Matrix:
     """Eigenvalues."""
     values = np.linalg.eigvalsh(hessian) if hessian.ndim == 2 else hessian
@@ -163,6 +157,6 @@ def dissimilarity(
 
 def largest_eigenvalue(of: Tensor) -> float:
     """Largest eigenvalue of A'A for a matrix A."""
-    rows = numpy(of)
+    rows = of.numpy(force=True)
     gram = rows.T @ rows if rows.shape[0] > rows.shape[1] else rows @ rows.T
     return float(np.linalg.eigvalsh(gram)[-1])

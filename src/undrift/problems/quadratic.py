@@ -8,12 +8,11 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.random import Generator, Philox
-from numpy.typing import NDArray
 from torch import Tensor
 
 from undrift._device import upload
@@ -28,7 +27,6 @@ from undrift.problems.exact import (
     exact,
     narrowed,
     numbers,
-    numpy,
     pick,
     spectrum,
     weights,
@@ -42,8 +40,8 @@ Sampler = Callable[[Tensor, Tensor], Tensor]
 class QuadraticOracle(Oracle):
     """Gradients and minimisers; without ``sample``, mini-batch gradients are over all the data.
 
-    ``H [N, d, d]`` or diagonals ``[N, d]`` and ``q [N, d]`` are those of all clients; the rows of
-    ``members`` are gathered on first use.
+    ``H [N, d, d]`` or diagonals ``[N, d]`` and ``minus_q [N, d]`` are those of all clients; the
+    rows of ``members`` are gathered on first use.
     """
 
     noise: float = 0.0
@@ -53,12 +51,12 @@ class QuadraticOracle(Oracle):
         self,
         members: np.ndarray,
         H: Tensor,
-        q: Tensor,
+        minus_q: Tensor,
         sample: Sampler | None = None,
         beta: float = 0.0,
     ):
         self.members, self.sample, self.beta = members, sample, beta
-        self._H, self._q = H, q
+        self._H, self._minus_q = H, minus_q
         self._factor: tuple[float, Tensor] | None = None
 
     def grad(
@@ -87,20 +85,28 @@ class QuadraticOracle(Oracle):
             )
         if self._factor is None or self._factor[0] != lam:
             self._factor = lam, factor(self.H, lam)
-        return back(self._factor[1], self.q + v)
+        return back(self._factor[1], v - self.minus_q.view(v.shape))
 
     @cached_property
     def H(self) -> Tensor:
         return pick(self._H, self.members)
 
     @cached_property
-    def q(self) -> Tensor:
-        return pick(self._q, self.members)
-
-    @cached_property
     def minus_q(self) -> Tensor:
         """As :meth:`full` adds it: ``[C, d]``, or ``[C, 1, d]`` where Hessians are dense."""
-        return -self.q if self.H.ndim == 2 else -self.q.unsqueeze(1)
+        found = pick(self._minus_q, self.members)
+        return found if self.H.ndim == 2 else found.unsqueeze(1)
+
+
+class MeanQuadratic(NamedTuple):
+    """The means of H, q and c, exact, and what is known of x*."""
+
+    H: Tensor
+    q: Tensor
+    c: Tensor
+    best: Tensor | None
+    span: Tensor | None
+    """The map onto the range of H, where that is singular."""
 
 
 class QuadraticForm(ExactProblem):
@@ -117,26 +123,22 @@ class QuadraticForm(ExactProblem):
         """H_i, exact: ``[d, d]``, or ``[d]`` when diagonal."""
 
     @abc.abstractmethod
-    def mean(self) -> Tensor:
+    def mean_hessian(self) -> Tensor:
         """The mean of the H_i, exact."""
-
-    @cached_property
-    @one_thread()
-    def mean_hessian(self) -> Matrix:
-        return numpy(self.mean())
 
     @property
     def optimum(self) -> Tensor | None:
         """The minimiser of least norm; ``None`` where beta > 0 or f has no lower bound."""
-        return None if self._solution is None else torch.from_numpy(self._solution[0])
+        return self._mean.best
 
     @cached_property
     def constants(self) -> Constants:
         low, high = _ends([spectrum(self.hessian(i)) for i in range(self.clients)])
-        low_mean, high_mean = _ends([spectrum(self.mean_hessian)])
+        mean = self._mean.H.numpy()
+        low_mean, high_mean = _ends([spectrum(mean)])
         # x^2 / (1 + x^2) has curvature 2 at 0 and -1/2 at 1, its extremes.
         bent = (-self.beta / 2, 2 * self.beta)
-        delta_A, delta_B = dissimilarity(self.hessian, self.mean_hessian, self.clients)
+        delta_A, delta_B = dissimilarity(self.hessian, mean, self.clients)
         return Constants(
             L=max(high + bent[1], -low - bent[0]),
             mu=low + bent[0],
@@ -152,14 +154,16 @@ class QuadraticForm(ExactProblem):
         H, q, c, best, span = self._gathered
         x = x.detach().to(self.precise, torch.float64)
         e = x if best is None else x - best
-        product = _times(H, e)
+        product = H @ e if H.ndim == 2 else H * e
         if best is None:
             loss = e @ (0.5 * product - q) + c + self.beta * (1 - 1 / (1 + e * e)).sum()
             values = {"loss": loss, "grad_norm": (product - q + bend(e, self.beta)).norm()}
         else:
             gap = 0.5 * (e @ product)
             values = {"loss": gap + c - 0.5 * (q @ best), "gap": gap, "grad_norm": product.norm()}
-            values["distance"] = (e if span is None else _times(span, e)).norm()
+            if span is not None:
+                e = span @ e if span.ndim == 2 else span * e
+            values["distance"] = e.norm()
         return numbers(values)
 
     @one_thread()
@@ -175,21 +179,17 @@ class QuadraticForm(ExactProblem):
         """The quadratic parts of some f_i, each at its own row of ``y``, exact."""
 
     @cached_property
-    @one_thread()
-    def _gathered(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Where metrics are computed: the means of H, q and c, and what is known of x*."""
-        best, span = (
-            None if a is None else torch.from_numpy(a).to(self.precise)
-            for a in self._solution or (None, None)
-        )
-        H = torch.from_numpy(self.mean_hessian).to(self.precise)
-        return H, self.q.mean(0).to(self.precise), self.c.mean().to(self.precise), best, span
+    def _gathered(self) -> MeanQuadratic:
+        """The mean where metrics are computed."""
+        return MeanQuadratic(*(None if v is None else v.to(self.precise) for v in self._mean))  # type: ignore[arg-type]
 
     @cached_property
     @one_thread()
-    def _solution(self) -> tuple[NDArray[np.float64], Matrix | None] | None:
-        """x* and, where H is singular, the map onto its range."""
-        return None if self.beta else minimiser(self.mean_hessian, self.q.mean(0).cpu().numpy())
+    def _mean(self) -> MeanQuadratic:
+        H, q = self.mean_hessian().cpu(), self.q.mean(0).cpu()
+        found = None if self.beta else minimiser(H.numpy(), q.numpy())
+        best, span = found or (None, None)
+        return MeanQuadratic(H, q, self.c.mean().cpu(), best, span)
 
 
 class Quadratic(QuadraticForm):
@@ -256,9 +256,9 @@ class Quadratic(QuadraticForm):
         return digest("quadratic", self.H, self.q, *self.components, c, self.beta, *noise)
 
     def hessian(self, client: int) -> Matrix:
-        return numpy(self.H[client])
+        return self.H[client].numpy(force=True)
 
-    def mean(self) -> Tensor:
+    def mean_hessian(self) -> Tensor:
         return self.H.mean(0)
 
     def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
@@ -269,7 +269,7 @@ class Quadratic(QuadraticForm):
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
         self._H = narrowed("A", self.H, dtype, device)
-        self._q = narrowed("q", self.q, dtype, device)
+        self._minus_q = narrowed("q", -self.q, dtype, device)
         self._components: tuple[Tensor, ...] = ()
         if self.components:
             A, q = self.components
@@ -277,7 +277,7 @@ class Quadratic(QuadraticForm):
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = ComponentSampler(members, *self._components) if self._components else None
-        oracle = QuadraticOracle(members, self._H, self._q, sample, self.beta)
+        oracle = QuadraticOracle(members, self._H, self._minus_q, sample, self.beta)
         oracle.noise = self.noise
         return oracle
 
@@ -321,9 +321,9 @@ class LeastSquares(QuadraticForm):
         return digest("least squares", self.A, self.b)
 
     def hessian(self, client: int) -> Matrix:
-        return numpy(self.A[client].T @ self.A[client])
+        return (self.A[client].T @ self.A[client]).numpy(force=True)
 
-    def mean(self) -> Tensor:
+    def mean_hessian(self) -> Tensor:
         rows = self.A.flatten(0, 1)
         return rows.T @ rows / self.clients
 
@@ -335,17 +335,12 @@ class LeastSquares(QuadraticForm):
         self.device = device
         self._A = narrowed("A", self.A, dtype, device)
         self._b = narrowed("b", self.b, dtype, device)
-        self._q = narrowed("A'b", self.q, dtype, device)
-        rows, columns = self.A.shape[1:]
-        self._gram: Tensor | None = None
-        if columns <= rows:
-            self._gram = narrowed("A'A", torch.bmm(self.A.mT, self.A), dtype, device)
+        self._minus_q = narrowed("A'b", -self.q, dtype, device)
+        self._gram = narrowed("A'A", torch.bmm(self.A.mT, self.A), dtype, device)
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = RowSampler(members, self._A, self._b)
-        if self._gram is None:
-            return Wide(members, self._A, self._b, self._q, sample)
-        return QuadraticOracle(members, self._gram, self._q, sample)
+        return QuadraticOracle(members, self._gram, self._minus_q, sample)
 
 
 class RowSampler:
@@ -359,29 +354,6 @@ class RowSampler:
         residual = (A @ y.unsqueeze(-1)).squeeze(-1) - b
         weight = self.held.most * weights(batch, y.dtype)
         return torch.bmm((weight * residual).unsqueeze(1), A).squeeze(1)
-
-
-class Wide(QuadraticOracle):
-    """Fewer rows than columns: gradients through A, and A'A only to minimise."""
-
-    def __init__(self, members: np.ndarray, A: Tensor, b: Tensor, q: Tensor, rows: RowSampler):
-        super().__init__(members, A, q, rows)
-        self._b = b
-
-    @cached_property
-    def A(self) -> Tensor:
-        return pick(self._H, self.members)
-
-    @cached_property
-    def minus_b(self) -> Tensor:
-        return -pick(self._b, self.members).unsqueeze(1)
-
-    def full(self, y: Tensor) -> Tensor:
-        return torch.bmm(torch.baddbmm(self.minus_b, y.unsqueeze(1), self.A.mT), self.A).squeeze(1)
-
-    @property
-    def H(self) -> Tensor:  # once for each factor, and not kept
-        return torch.bmm(self.A.mT, self.A)
 
 
 def directions(key: Tensor, y: Tensor) -> Tensor:
@@ -418,9 +390,7 @@ def back(factor: Tensor, rhs: Tensor) -> Tensor:
     return torch.cholesky_solve(rhs.unsqueeze(-1), factor).squeeze(-1)
 
 
-def minimiser(
-    H: Matrix, q: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], Matrix | None] | None:
+def minimiser(H: Matrix, q: Matrix) -> tuple[Tensor, Tensor | None] | None:
     """The least-norm minimiser of x'Hx/2 - q'x, and the map onto the range of a singular H."""
     if H.ndim == 1:
         values, basis = H, None
@@ -430,10 +400,11 @@ def minimiser(
     zero = np.abs(values) <= len(values) * np.finfo(float).eps * np.abs(values).max()
     if (values[~zero] < 0).any() or np.linalg.norm(r[zero]) > 1e-9 * np.linalg.norm(r):
         return None
-    r = np.divide(r, values, where=~zero, out=np.zeros_like(r))
-    if basis is None:
-        return r, (~zero).astype(float) if zero.any() else None
-    return basis @ r, basis[:, ~zero].T if zero.any() else None
+    best = np.divide(r, values, where=~zero, out=np.zeros_like(r))
+    span = (~zero).astype(float) if basis is None else basis[:, ~zero].T
+    if basis is not None:
+        best = basis @ best
+    return torch.from_numpy(best), torch.from_numpy(span) if zero.any() else None
 
 
 def _ends(spectra: list[Matrix]) -> tuple[float, float]:
@@ -441,7 +412,3 @@ def _ends(spectra: list[Matrix]) -> tuple[float, float]:
     low, high = min(float(s.min()) for s in spectra), max(float(s.max()) for s in spectra)
     tiny = len(spectra[0]) * np.finfo(float).eps * max(abs(low), abs(high))
     return 0.0 if abs(low) <= tiny else low, high
-
-
-def _times(A: Tensor, x: Tensor) -> Tensor:
-    return A @ x if A.ndim == 2 else A * x

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from undrift._threads import each, one_thread
 from undrift.core.problem import Constants, Oracle, Sums
-from undrift.problems.exact import PLACED, ExactProblem, Matrix, dissimilarity, numbers, numpy
+from undrift.problems.exact import PLACED, ExactProblem, Matrix, dissimilarity, numbers
 from undrift.problems.ragged import Ragged, owned
 
 BLOCK = 1 << 13
@@ -318,7 +318,8 @@ class Regression(ExactProblem, Generic[Block]):
 
 
 def _hessian(f: Regularised, x: Tensor) -> Matrix:
-    return numpy(f.derivatives(x.to(f.v).unsqueeze(0))[1][0])
+    hessian: Matrix = f.derivatives(x.to(f.v).unsqueeze(0))[1][0].numpy(force=True)
+    return hessian
 
 
 def minimise(f: Regularised, y: Tensor, tolerance: Tensor, limit: int = 300) -> Tensor:
