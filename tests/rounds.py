@@ -7,3 +7,8 @@ def after(rounds, *engines):
         for engine in engines:
             engine.run_round()
     return engines[0] if len(engines) == 1 else engines
+
+
+def played(method, problem, engine, rounds=3, **setting):
+    """A new engine, so many rounds later."""
+    return after(rounds, engine(method, problem, **setting))

@@ -137,7 +137,7 @@ def tapes(monkeypatch):
 
     def recorded(self, y):
         tape = tapes.get(len(y)) or tapes.setdefault(len(y), Tape(y))
-        oracle, batch = self._f._oracle, self.batch
+        oracle, batch = self.f._oracle, self.batch
         tape.grad = lambda y: oracle.grad(y, *batch)
         return tape
 

@@ -163,6 +163,8 @@ def test_a_method_left_to_theory_or_misplaced_does_not_start():
         Simulate(FedAvg(lr="theory"), problem)
     with pytest.raises(ValueError, match="FedRecu needs every client"):
         Simulate(FedRecu(lr=0.1), problem, cohort=2)
+    with pytest.raises(ValueError, match="epochs need mini-batches"):
+        Simulate(FedAvg(lr=0.1), least_squares(), epochs=2)
 
 
 def test_mini_batches_are_drawn_without_replacement_and_shared_by_engines():
@@ -184,13 +186,6 @@ def test_mini_batches_are_drawn_without_replacement_and_shared_by_engines():
     whole.run_round()
     plain.run_round()
     assert np.allclose(whole.x, plain.x, atol=1e-13)
-
-
-@pytest.mark.parametrize(("method", "phases"), [(FedLin(lr=0.01), 2), (Scaffold(lr=0.01), 1)])
-def test_every_phase_is_an_exchange(method, phases):
-    engine = Simulate(method, least_squares(), steps=2)
-    after(3, engine)
-    assert engine.ledger.syncs == 3 * phases
 
 
 def test_batches_are_drawn_at_their_own_place_of_the_stream():
@@ -227,16 +222,3 @@ def test_a_phase_of_one_client_stays_one_in_a_full_federation():
     after(6, machine)
     assert all(steps == members[0] + 1 and len(members) == 1 for members, steps in seen)
     assert len({members[0] for members, _ in seen}) > 1 and machine.ledger.iterations == 24
-
-
-def test_epochs_run_through_every_sample_once():
-    problem = least_squares()
-    engine = Simulate(FedAvg(lr=0.1), problem, batch=3, epochs=2)
-    assert engine.steps == [6] * 5  # 8 samples are three batches
-    steps = [engine.batches.draw([2], round=1, step=j)[0][0].tolist() for j in range(6)]
-    first, second = ([i for step in epoch for i in step] for epoch in (steps[:3], steps[3:]))
-    for epoch in (first, second):
-        assert sorted(i for i in epoch if i >= 0) == list(range(8)) and epoch.count(-1) == 1
-    assert first != second
-    with pytest.raises(ValueError, match="epochs need mini-batches"):
-        Simulate(FedAvg(lr=0.1), problem, epochs=2)

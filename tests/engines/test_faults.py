@@ -140,26 +140,6 @@ def test_hidden_states_are_judged_as_well():
         assert same(engine, ran(kind, Scaffold(lr=0.05), rounds=3, faults=masked))
 
 
-@pytest.mark.parametrize("kind", ["nan", "inf"])
-def test_what_is_not_finite_is_called_that_and_not_long(kind):
-    engine = ran(Simulate, FedAvg(lr=0.05), rounds=1, faults=[{"kind": kind, "clients": [BAD]}])
-    (one,) = engine.rejections
-    assert one.reason == "dy has entries that are not finite"
-
-
-def test_scaffolds_server_is_the_mean_of_its_clients_whoever_drops_out():
-    faults = [
-        {"kind": "drop-before", "rate": 0.3},
-        {"kind": "drop-after", "rate": 0.3},
-        {"kind": "late", "rate": 0.3},
-    ]
-    engine = Simulate(Scaffold(lr=0.05), PROBLEM, steps=2, cohort=3, faults=faults)
-    for _ in range(40):
-        engine.run_round()
-        torch.testing.assert_close(engine.server.c, engine.clients.c.mean(0), rtol=0, atol=1e-14)
-    assert engine.ledger.left_out > 20
-
-
 def test_a_client_drops_out_of_a_phase_that_draws_it_alone():
     """CELGD asks a cohort first, and then one client of all."""
     method = example(registry["CELGD"], PROBLEM.constants)
@@ -177,7 +157,8 @@ def test_a_client_drops_out_of_a_phase_that_draws_it_alone():
 def test_the_reason_is_the_first_that_was_found(fault):
     engine = ran(Simulate, FedAvg(lr=0.05), faults=[{**WORK[fault], "clients": [BAD]}])
     reasons = [one.reason for one in engine.rejections]
-    assert reasons and all(("median" in reason) == (fault == "huge") for reason in reasons)
+    word = "median" if fault == "huge" else "not finite"
+    assert reasons and all(word in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("kind", ["stale", "late", "drop-before", "drop-after", "flip", "nan"])
@@ -218,13 +199,7 @@ def test_faults_are_a_pure_function_of_seed_round_client_and_phase():
         assert other.at(r, p, everyone[::2]).items() <= struck.items()
     counts = [len(struck) for struck in seen.values()]
     assert 5 < np.mean(counts) < 18 and len(set(counts)) > 3
-    assert Faults(plan, Streams(8), 20).at(0, 0, everyone) != seen[0, 0]
-
-
-def test_every_phase_has_a_coin_of_its_own():
-    found = Faults([Fault(kind="nan", rate=0.5)], Streams(7), 20)
-    first, second = (found.at(0, phase, np.arange(20)).keys() for phase in range(2))
-    assert first != second
+    assert Faults(plan, Streams(8), 20).at(0, 0, everyone) != seen[0, 0] != seen[0, 1]
 
 
 def test_a_norm_bound_is_a_multiple_of_the_median():

@@ -86,23 +86,6 @@ def test_the_right_share_of_the_right_clients_gets_other_labels(name):
     assert abs(share - RATE) < 4 * (RATE * (1 - RATE) / samples) ** 0.5
 
 
-def test_every_other_class_is_drawn():
-    problem = PROBLEMS["softmax"]
-    wrong = problem.with_label_noise(noise(problem, rate=1.0))
-    for client in NOISY:
-        old, new = labels(problem)[client], labels(wrong)[client]
-        assert {*((new - old) % 3).tolist()} == {1, 2}
-
-
-def test_the_test_set_is_left_alone():
-    problem = PROBLEMS["network"]
-    wrong = problem.with_label_noise(noise(problem))
-    assert wrong.placed.samples.train.x is problem.placed.samples.train.x
-    assert wrong.placed.samples.test is problem.placed.samples.test
-    x = problem.start()
-    assert wrong.metrics(x) == problem.metrics(x)
-
-
 def test_a_label_depends_on_seed_client_and_sample_alone():
     problem = PROBLEMS["softmax"]
     mine, same, other = noise(problem), noise(problem), noise(problem, seed=1)

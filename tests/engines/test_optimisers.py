@@ -271,23 +271,6 @@ def test_reports_do_not_call_adamw_exact():
     assert setting(method, {"training": {"optimiser": {"name": "adamw"}}}).biased
 
 
-@EVERY
-def test_it_begins_anew_in_every_round(engine):
-    """One step of momentum is one of SGD, and a step of AdamW has the length of its first."""
-    usual, other, adam = (
-        engine(um.FedAvg(lr=0.05), quadratic(), training={"optimiser": local})
-        for local in (None, "momentum", ud.AdamW(weight_decay=0))
-    )
-    for _ in range(5):
-        before = adam.x.clone()
-        for machine in (usual, other, adam):
-            machine.run_round()
-    torch.testing.assert_close(usual.x, other.x, rtol=1e-14, atol=1e-14)
-    ends = adam.ends
-    assert torch.allclose((ends - before).abs(), torch.tensor(0.05, dtype=ends.dtype), atol=1e-6)
-    assert set(adam.snapshot()[0]) == set(usual.snapshot()[0])
-
-
 # -- where it is said ---------------------------------------------------------------------------
 
 

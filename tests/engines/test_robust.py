@@ -177,13 +177,6 @@ def test_a_snapshot_holds_the_last_results_and_goes_on_bit_for_bit(method, kind,
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
-def test_rules_without_memory_add_nothing_to_a_snapshot():
-    plain = Simulate(FedAvg(lr=0.05), PROBLEM).snapshot()[0].keys()
-    for rule in rules.keys() - {"centred-clipping"}:
-        engine = Simulate(FedAvg(lr=0.05), PROBLEM, aggregation=TABLES[rule])
-        assert engine.snapshot()[0].keys() == plain
-
-
 # -- what is refused
 
 

@@ -176,15 +176,6 @@ def test_a_function_is_kept_by_its_factors(tmp_path):
     assert [*found.value.problems] == ["schedule"] and not (tmp_path / "b").exists()
 
 
-def test_a_snapshot_in_the_middle_of_a_schedule_continues_it():
-    problem, given = problem_of(FED), {"steps": 3, "schedule": COSINE}
-    a, b = (Simulate(um.FedRecu(lr=0.02), problem, **given) for _ in range(2))
-    after(5, a)
-    b.restore(*a.snapshot())
-    after(5, a, b)
-    assert torch.equal(a.x, b.x)
-
-
 def test_schedules_load_no_torch():
     code = (
         "import sys, undrift as ud; ud.schedules.Cosine(rounds=5)(3); "

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.objectives.world import federation
 from tests.rounds import after
 
 from undrift.check.federations import example, least_squares, uneven
@@ -18,7 +17,6 @@ from undrift.engines import store as stores
 from undrift.engines.site import WRITTEN
 from undrift.engines.store import FileStore, Store
 from undrift.methods import CELGD, FedDC, FedDyn, FedRecu, FedSpeed, MimeMVR, Scaffold
-from undrift.objectives import MOON
 from undrift.runs.api import prepare
 
 PROBLEM = least_squares()
@@ -82,21 +80,6 @@ def test_a_run_goes_on_anywhere(cls, places, place):
     while whole.round < second.round:
         whole.run_round()
     same(whole, second)
-
-
-@pytest.mark.parametrize("places", [("device", "file"), ("file", "device")], ids="-".join)
-def test_last_models_are_kept_like_any_vector(places):
-    setting = {"steps": 3, "batch": 7, "seed": 5, "cohort": 3}
-    first, second, whole = (Simulate(Scaffold(lr=0.1), federation(MOON()), store=p, **setting)
-                            for p in (*places, "device"))  # fmt: skip
-    assert first.memory.vectors == 2
-    after(2, first)
-    second.restore(*first.snapshot())
-    while second.round < 5:
-        second.run_round()
-    while whole.round < 5:
-        whole.run_round()
-    same(second, whole)
 
 
 @each

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.objectives.world import CPU, DIGITS, PARTS, federation
-from tests.rounds import after
+from tests.rounds import played
 from torch import nn
 
 from undrift._threads import FEW, each, one_for_few
@@ -24,13 +24,6 @@ from undrift.models import build
 from undrift.models.net import seeded
 from undrift.objectives import MOON
 from undrift.problems import Neural
-
-
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 def mlp(together, dtype=torch.float64, **options):
@@ -72,12 +65,6 @@ CASES = {
 }
 
 
-def played(method, problem, engine=Simulate, rounds=3, **setting):
-    machine = engine(method, problem, **setting)
-    after(rounds, machine)
-    return machine
-
-
 def all_of(machine):
     return {"x": machine.x, "ends": machine.ends, **machine.snapshot()[0]}
 
@@ -90,7 +77,7 @@ def test_any_number_of_threads_gives_the_same_bits(make, case, threads):
     found = []
     for count in (1, 2, 3):
         threads(count)
-        found.append(all_of(played(method, make(2, torch.float32), **setting)))
+        found.append(all_of(played(method, make(2, torch.float32), Simulate, **setting)))
         assert torch.get_num_threads() == count
     for other in found[1:]:
         assert found[0].keys() == other.keys() and all(
@@ -104,9 +91,12 @@ def test_any_number_of_threads_gives_the_same_bits(make, case, threads):
 def test_groups_of_any_size_do_what_the_cohort_does(make, case, threads):
     method, setting = CASES[case]
     threads(2)
-    whole, slow = played(method, make(None), **setting), played(method, make(None), Wire, **setting)
+    whole, slow = (
+        played(method, make(None), Simulate, **setting),
+        played(method, make(None), Wire, **setting),
+    )
     for together in (1, 2, 5):
-        parts = played(method, make(together), **setting)
+        parts = played(method, make(together), Simulate, **setting)
         assert parts.ledger == whole.ledger == slow.ledger
         assert parts.drift == pytest.approx(whole.drift, rel=1e-9)
         for name, v in all_of(parts).items():
@@ -118,10 +108,11 @@ def test_every_group_knows_its_clients_last_models(threads):
     threads(2)
     setting = {"cohort": 4, "batch": 3, "steps": 2}
     whole, parts = (
-        played(FedAvg(lr=0.1), cnn(k, objective=MOON()), rounds=4, **setting) for k in (None, 1)
+        played(FedAvg(lr=0.1), cnn(k, objective=MOON()), Simulate, rounds=4, **setting)
+        for k in (None, 1)
     )
     torch.testing.assert_close(parts.x, whole.x, rtol=1e-10, atol=1e-12)
-    assert parts.snapshot()[0].keys() == whole.snapshot()[0].keys() >= {"client_previous"}
+    assert parts.snapshot()[0].keys() == whole.snapshot()[0].keys() >= {"client.previous model"}
 
 
 class Failing(Method):

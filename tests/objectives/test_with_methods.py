@@ -5,9 +5,11 @@ import torch
 
 from tests.objectives.world import PARTS, federation
 from undrift.engines import Simulate, Wire
+from undrift.engines.site import PREVIOUS
 from undrift.methods import FedACG, FedAvg, FedRecu, FedSpeed, Scaffold
 from undrift.objectives import MOON, CrossEntropy, FedDecorr, FedLC, FedMLB, FedNTD
 
+SAVED = f"client.{PREVIOUS}"
 OBJECTIVES = [
     CrossEntropy(),
     MOON(),
@@ -59,7 +61,7 @@ def test_engines_agree(method, objective):
     assert float((fast.x - slow.x).abs().max()) < 1e-10
     assert fast.ledger == slow.ledger
     saved, other = fast.snapshot()[0], slow.snapshot()[0]
-    assert saved.keys() == other.keys() and ("client_previous" in saved) == (objective == MOON())
+    assert saved.keys() == other.keys() and (SAVED in saved) == (objective == MOON())
     for name, tensor in saved.items():
         assert float((tensor - other[name]).abs().max()) < 1e-9, name
 
@@ -102,7 +104,7 @@ def test_moon_continues_bit_equal(method, kind):
         first.run_round()
     tensors, counters = first.snapshot()
     kept = {name: v.clone() for name, v in tensors.items()}
-    assert (kept["client_previous"] != first.x0).any() and kept["client_previous"].shape == (
+    assert (kept[SAVED] != first.x0).any() and kept[SAVED].shape == (
         6,
         first.problem.dim,
     )
@@ -115,7 +117,7 @@ def test_moon_continues_bit_equal(method, kind):
         assert torch.equal(second.snapshot()[0][name], v), name
 
     forgetful = engine()
-    forgetful.restore({**kept, "client_previous": first.x0.repeat(6, 1)}, counters)
+    forgetful.restore({**kept, SAVED: first.x0.repeat(6, 1)}, counters)
     while forgetful.round < 4:
         forgetful.run_round()
     assert not torch.equal(forgetful.x, whole.x)
@@ -124,11 +126,11 @@ def test_moon_continues_bit_equal(method, kind):
 def test_a_snapshot_without_the_last_models_is_refused():
     engine = Simulate(FedAvg(lr=0.1), federation(MOON()), **SETTING)
     tensors, counters = engine.snapshot()
-    del tensors["client_previous"]
-    with pytest.raises(ValueError, match="client_previous"):
+    del tensors[SAVED]
+    with pytest.raises(ValueError, match=PREVIOUS):
         engine.restore(tensors, counters)
     plain = Simulate(FedAvg(lr=0.1), federation(), **SETTING)
-    with pytest.raises(ValueError, match="client_previous"):
+    with pytest.raises(ValueError, match=PREVIOUS):
         plain.restore(*Simulate(FedAvg(lr=0.1), federation(MOON()), **SETTING).snapshot())
 
 

@@ -86,14 +86,6 @@ def test_floats_are_not_scaled(make, given):
         torch.testing.assert_close(got[i], want, rtol=1e-11, atol=1e-12)
 
 
-def test_bytes_are_scaled_as_ever():
-    for dtype in (torch.float32, torch.float64):
-        problem = Neural(dense(), DIGITS, PARTS).to(dtype, CPU)
-        assert torch.equal(
-            problem.placed.prepare(DIGITS.images), DIGITS.images.to(dtype) * (1 / 255)
-        )
-
-
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_tokens_stay_whole_numbers(dtype):
     net = made(lambda: nn.Embedding(13, 3), nn.Flatten, lambda: nn.Linear(192, 10))

@@ -11,7 +11,6 @@ from undrift.core.problem import Problem
 from undrift.data.augment import ImageAugmentation, Pipeline
 from undrift.models import build, unflatten
 from undrift.problems import Neural
-from undrift.problems.neural import metrics
 
 
 def scores(problem: Problem, x, images, labels):
@@ -63,13 +62,6 @@ def test_the_training_loss_is_the_function_whose_gradient_is_followed():
     slope = (problem.metrics(x + step)["train_loss"] - problem.metrics(x - step)["train_loss"]) / 2
     gradient = problem.at().grad(x.expand(problem.clients, -1)).mean(0)
     assert slope == pytest.approx(float(gradient @ step), rel=1e-6)
-
-
-def test_metrics_do_not_depend_on_the_pass(monkeypatch):
-    problem = federation(train_metrics=True)
-    whole = problem.metrics(problem.start())
-    monkeypatch.setattr(metrics, "PASS", 7)
-    assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-12)
 
 
 def test_few_classes_have_a_smaller_top_five():

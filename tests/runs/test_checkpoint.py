@@ -71,18 +71,6 @@ def test_states_of_other_shapes_types_and_clients_are_refused(name, change):
         fresh(engine).restore(tensors | {name: change(tensors[name])}, counters)
 
 
-def test_one_of_another_round_is_passed_over(saved):
-    """Its name says which rows were measured before it."""
-    engine, file = saved
-    shelf = Shelf(file.parent, "state", "run-1")
-    file.rename(file.parent / "state-0.safetensors")
-    told, other = [], fresh(engine)
-    assert shelf.restore(other, lambda round: True, told.append) is None
-    assert len(told) == 1 and "round 1" in told[0] and other.round == 0
-    (file.parent / "state-0.safetensors").rename(file.parent / "state-1.safetensors")
-    assert shelf.restore(other, lambda round: True, told.append) == {} and other.round == 1
-
-
 def test_a_failed_write_keeps_the_previous_one(saved, monkeypatch):
     engine, file = saved
     before = file.read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -48,8 +48,12 @@ def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
             for _ in [] if isinstance(parts[name], Tensor) else parts[name]:
                 pass
         return
-    parts |= {f"{NOTE}{name}": note for name, note in notes.items() if isinstance(note, Tensor)}
-    words = {name: note for name, note in notes.items() if not isinstance(note, Tensor)}
+    words = dict[str, object]()
+    for name, note in notes.items():
+        if isinstance(note, Tensor):
+            parts[f"{NOTE}{name}"] = note
+        else:
+            words[name] = note
     header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(words)}
     write(path, parts, header)
 
@@ -58,13 +62,12 @@ def restore(
     engine: Engine,
     path: Path,
     identity: str,
-    round: int | None = None,
     fits: Fits = lambda counters: True,
 ) -> Notes:
     """Continue from ``path`` and return its notes.
 
-    A file that is damaged, or belongs to another run or round, is refused and changes nothing, and
-    so is one whose counters do not fit what was recorded.
+    A file that is damaged, or belongs to another run, is refused and changes nothing, and so is one
+    whose counters do not fit what was recorded.
     """
     try:
         header, tensors = read(path, MOST)
@@ -73,8 +76,6 @@ def restore(
     if header["identity"] != identity:
         raise BadCheckpoint(path, "belongs to another run")
     counters = json.loads(header["counters"])
-    if round not in (None, counters["round"]):
-        raise BadCheckpoint(path, f"is of round {counters['round']}, not {round}")
     if not fits(counters):
         raise BadCheckpoint(path, "the rows recorded before it are not all there")
     noted = {name: tensors.pop(name) for name in [*tensors] if name.startswith(NOTE)}
@@ -86,36 +87,32 @@ def restore(
     return notes | {name.removeprefix(NOTE): tensor for name, tensor in noted.items()}
 
 
-class Shelf:
+class Shelf(NamedTuple):
     """The newest checkpoints of one run, in ``folder`` under ``name``."""
 
-    def __init__(self, folder: Path, name: str, identity: str):
-        self.folder, self.name, self.identity = folder, name, identity
+    folder: Path
+    name: str
+    identity: str
 
     def store(self, engine: Engine, **notes: object) -> None:
         path = self.folder / f"{self.name}-{engine.round}.safetensors"
         store(engine, path, self.identity, **notes)
-        if not engine.leads:
-            return
-        for _, old in self.files()[KEPT:]:
-            old.unlink()
+        if engine.leads:
+            self.clear(but=KEPT)
 
     def restore(self, engine: Engine, fits: Fits, tell: Callable[[str], None]) -> Notes | None:
         """Continue from the newest sound one whose counters ``fits`` accepts; returns its notes.
 
         ``None`` if there is none; ``tell`` hears of those that are passed over.
         """
-        if not engine.leads:
-            return engine.follow()
         notes = None
-        for round, file in self.files():
+        for _, file in self.files() if engine.leads else ():
             try:
-                notes = restore(engine, file, self.identity, round, fits)
+                notes = restore(engine, file, self.identity, fits)
                 break
             except BadCheckpoint as error:
                 tell(f"{error.path}: {error.reason}; passed over")
-        engine.lead(notes)
-        return notes
+        return engine.continued(notes)
 
     def clear(self, but: int = 0) -> None:
         """Remove them, but for so many of the newest."""

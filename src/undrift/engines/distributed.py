@@ -36,7 +36,7 @@ from undrift.engines.messages.format import KINDS, TYPES, content
 from undrift.engines.options import DistributedOptions
 from undrift.engines.order import Order, Share
 from undrift.engines.ranks import Parted, Ranks, WorkFailed, count, here
-from undrift.engines.site import PREVIOUS, WRITTEN, Site, saved_name
+from undrift.engines.site import PREVIOUS, WRITTEN, Site
 from undrift.engines.store import StoredRows
 from undrift.engines.work import NOBODY, Counters, Work
 
@@ -74,24 +74,25 @@ class Shard(Site):
         """The clients of all ranks that have passed something on."""
 
     def share(self, order: Order) -> Share:
+        """The clients of an order that this rank works for."""
         size, members = order.cohort.size, order.cohort.members
         deal = [size * k // self.ranks.size for k in range(self.ranks.size + 1)]
         workers = np.repeat(np.arange(self.ranks.size), np.diff(deal))
         self.route = Route(members, self._homes(members), workers)
-        whole = super().share(order)
+        whole = Share(order, members, order.cohort.planned, order.cohort.full)
         first, last = deal[self.ranks.rank : self.ranks.rank + 2]
         return whole if last - first == size else whole.part(slice(first, last))
 
     def work(self, share: Share, got: Message, states: Mapping[str, Tensor] | None = None) -> Work:
         # Outside: who fails among collectives must not go on to another one.
-        mine = self._states(share)
+        mine = self._moved(share)
         # An error of the method is told to all ranks before it is raised, or the others would wait
         # in the next collective until their patience ends.
         work, error = Work(), None
         try:
             work = super().work(share, got, mine)
             # What has another size or type cannot travel.
-            for row in (row for rows in client_rows(work) for row in rows):
+            for row in client_rows(work):
                 if text := misfit(row, self.problem.dim, self.common.x0.dtype):
                     raise ValueError(text)
         except Exception as raised:
@@ -99,8 +100,8 @@ class Shard(Site):
         self._heed(share.order, work, error)
         return work
 
-    def _states(self, share: Share) -> Tensors:
-        """Moved here from where the clients live."""
+    def _moved(self, share: Share) -> Tensors:
+        """What the clients remember, moved here from where they live."""
         members, homes, workers = self.route
         mine, names = members[homes == self.ranks.rank], self.store.names
         self._read = None
@@ -111,9 +112,8 @@ class Shard(Site):
         if known.any() and not known.all():
             raise ValueError("a phase needs scratch vectors of clients that took no part before")
         passed = self._passed if known.any() else []
-        scratch = self._recalled(mine) if passed and len(mine) else self._none(passed)
-        rows = self.ranks.move(rows, names, homes, workers)
-        return rows | self.ranks.move(scratch, passed, homes, workers)
+        rows = self._none(passed) | rows
+        return self.ranks.move(rows, [*names, *passed], homes, workers)
 
     def send_home(self, work: Work, kept: np.ndarray) -> None:
         """Commit the work of all ranks on the clients ``kept``."""
@@ -152,10 +152,10 @@ class Shard(Site):
         names = self.store.names
         if whole:
             homes, mine = self._homes(np.arange(self.problem.clients)), self.store.gather(None)
-            return {saved_name(name): self.together(mine[name], homes) for name in names}
+            return {f"client.{name}": self.together(mine[name], homes) for name in names}
         here = self.written()
         members = self.ranks.gather(here, self.ranks.sizes(len(here))) if names else here
-        rows = {saved_name(name): Everyone(self, name, members.numpy()) for name in names}
+        rows = {f"client.{name}": Everyone(self, name, members.numpy()) for name in names}
         index = {WRITTEN: members} if names and len(members) < self.problem.clients else {}
         return {**rows, **index}
 
@@ -166,8 +166,7 @@ class Shard(Site):
         every upload with the lengths of its vectors.
         """
         ranks, declared, names = self.ranks, self.method.Client.scratch, order.phase.Up.vectors
-        vectors = [v for _, v in work.vectors()] + [*work.states.values()]
-        norms = lengths(vectors) if vectors else []
+        norms = lengths(client_rows(work))
         streams, unsound = self.common.batches.streams, not math.isfinite(sum(norms))
         mine = [error is not None, unsound, bool(work.ends), streams.used, work.gradients]
         mine += [name in work.scratch for name in declared]
@@ -335,11 +334,13 @@ class Distributed(Engine):
             forms = {n: (KINDS[tensors[n].dtype], list(tensors[n].shape)) for n in sorted(common)}
         self._receive(tensors, self.ranks.tell({"counters": counters, "forms": forms}))
 
-    def lead(self, notes: Mapping[str, Any] | None) -> None:
-        words = {name: note for name, note in (notes or {}).items() if not isinstance(note, Tensor)}
-        self.ranks.tell(notes and words)
-
-    def follow(self) -> dict[str, Any] | None:
+    def continued(self, notes: dict[str, Any] | None) -> dict[str, Any] | None:
+        if self.leads:
+            found = notes or {}
+            words = {name: note for name, note in found.items() if not isinstance(note, Tensor)}
+            self.ranks.tell(notes and words)
+            return notes
+        # What rank 0 says first is in its restore, if there is something to continue from.
         said = self.ranks.tell()
         if said is None:
             return None

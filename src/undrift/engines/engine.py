@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar, cast
@@ -46,7 +47,7 @@ from undrift.engines.local import Common
 from undrift.engines.memory import Needs, plan
 from undrift.engines.messages.format import content
 from undrift.engines.options import NoOptions, StoreOptions, registry
-from undrift.engines.order import Clock, Order
+from undrift.engines.order import Clock, Order, Share
 from undrift.engines.reduction import Reducer
 from undrift.engines.site import PREVIOUS, WRITTEN, Site, quiet
 from undrift.engines.store import Store
@@ -83,8 +84,10 @@ class Engine:
     ):
         owner = type(self).__name__
         # Everything that is wrong is said at once, before anything is made.
-        given = {name: value for name, value in settings.items() if value is not None}
-        mine = {name: given.pop(name) for name in hints(self.Options) if name in given}
+        given, mine = dict[str, object](), dict[str, object]()
+        for name, value in settings.items():
+            if value is not None:
+                (mine if name in hints(self.Options) else given)[name] = value
         own, problems = read(self.Options, mine)
         values, wrong = read(RunOptions, given, kind="setting")
         problems |= conflicts(given, given.get("batch")) | wrong | not_methods(method, problem)
@@ -210,12 +213,11 @@ class Engine:
         """The numbers that the process which leads has found."""
         return numbers
 
-    def follow(self) -> dict[str, Any] | None:
-        """Continue, where another process leads, as that one does; its notes, if it has any."""
-        raise NotImplementedError(f"{type(self).__name__} has one process, which leads")
-
-    def lead(self, notes: Mapping[str, Any] | None) -> None:
-        """Tell the processes that follow what this one has continued with; ``None``: nothing."""
+    def continued(self, notes: dict[str, Any] | None) -> dict[str, Any] | None:
+        """What the process that leads has continued with, where this one has ``notes``: those of
+        the state that it took up, or ``None``. Others continue as it does.
+        """
+        return notes
 
     def advance(self) -> None:
         """One phase; or none, where the round begins again or is skipped."""
@@ -318,7 +320,9 @@ class Engine:
         if order.last:
             point = self.method.point(server)
             sizes = [torch.dist(point, self.method.point(self._start))]
-        sizes += [torch.linalg.vector_norm(v) for _, v in server.items() if v is not point]
+        for _, v in server.items():
+            if v is not point:
+                sizes.append(torch.linalg.vector_norm(v))
         found = torch.stack(sizes).tolist() if len(sizes) > 1 else [sizes[0].item()]
         if not math.isfinite(sum(found)):
             self._roll_back()
@@ -338,7 +342,8 @@ class Engine:
     def collect(self, order: Order, down: Message) -> Work:
         """The clients' work on an order."""
         assert self.site is not None  # engines without one ask elsewhere
-        return self.site.work(self.site.share(order), down)
+        cohort = order.cohort
+        return self.site.work(Share(order, cohort.members, cohort.planned, cohort.full), down)
 
     def judge(self, order: Order, down: Message, work: Work) -> Mapping[int, str]:
         """Client -> why its work does not count, of those that have returned something."""
@@ -362,12 +367,18 @@ class Engine:
         """
         if self.phase:
             raise RuntimeError(f"round {self.round} is under way: snapshots are between rounds")
-        tensors: dict[str, Any] = {f"server.{name}": v for name, v in self.server.items()}
+        tensors = dict[str, Any]()
+        for name, v in self.server.items():
+            tensors[f"server.{name}"] = v
         for part in self.parts:
             tensors |= part.tensors(whole)
-        counters: Counters = {"round": self.round, "phase": 0}
-        counters |= self.ledger.counts() | self.troubles.counters()
-        return tensors, counters | {"usual": dict(sorted(self.soundness.usual.items()))}
+        counters: Counters = {
+            "round": self.round,
+            "ledger": dataclasses.asdict(self.ledger),
+            "troubles": dataclasses.asdict(self.troubles),
+            "usual": dict(sorted(self.soundness.usual.items())),
+        }
+        return tensors, counters
 
     def restore(self, tensors: Tensors, counters: Counters) -> None:
         """Continue from a snapshot; one that does not fit the method's states is refused."""
@@ -382,12 +393,9 @@ class Engine:
         self._start = self.server
         for part in self.parts:
             part.load(tensors)
-        self.round, self.phase = counters["round"], 0
-        names = [field.name for field in dataclasses.fields(Troubles)]
-        self.troubles = Troubles(**{name: counters[name] for name in names if name in counters})
-        self.soundness.usual = {**counters["usual"]}
-        spent = {f.name: counters.get(f.name, f.default) for f in dataclasses.fields(Ledger)}
-        self.ledger = Ledger(**spent)
+        counters = deepcopy(counters)
+        self.round, self.phase, self.soundness.usual = counters["round"], 0, counters["usual"]
+        self.ledger, self.troubles = Ledger(**counters["ledger"]), Troubles(**counters["troubles"])
 
     def _check(self, tensors: Tensors) -> None:
         """Raise ``ValueError`` unless tensors are named, shaped and typed as this run's states."""

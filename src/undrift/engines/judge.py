@@ -5,6 +5,7 @@ Every engine asks :class:`Sound`, whose usual answer costs a norm for each vecto
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -45,10 +46,14 @@ class ClientRows(NamedTuple):
     v: Tensor
 
 
-def client_rows(work: Work) -> tuple[list[ClientRows], list[ClientRows]]:
-    """The uploads and the new states."""
-    uploads = [ClientRows(name, work.senders, v) for name, v in work.vectors()]
-    return uploads, [ClientRows(name, work.members, v) for name, v in work.states.items()]
+def client_rows(work: Work) -> list[ClientRows]:
+    """The uploads, then the new states."""
+    rows = []
+    for name, v in work.vectors():
+        rows.append(ClientRows(name, work.senders, v))
+    for name, v in work.states.items():
+        rows.append(ClientRows(name, work.members, v))
+    return rows
 
 
 def misfit(row: ClientRows, dim: int, dtype: torch.dtype) -> str:
@@ -59,6 +64,7 @@ def misfit(row: ClientRows, dim: int, dtype: torch.dtype) -> str:
     return f"{row.name} is {v.dtype} {list(v.shape)}, not {dtype} {list(shape)}"
 
 
+@dataclasses.dataclass
 class Sound:
     """Uploads and new states have the declared size and type and are finite; no upload is longer
     than ``norm`` times what is usual in its phase.
@@ -70,43 +76,41 @@ class Sound:
     phase that needs everybody.
     """
 
-    def __init__(self, dim: int, dtype: torch.dtype, norm: float = math.inf):
-        self.dim, self.dtype, self.norm = dim, dtype, norm
-        self.usual: dict[str, float] = {}
-        """The usual length of each upload, by phase and name."""
+    dim: int
+    dtype: torch.dtype
+    norm: float = math.inf
+    usual: dict[str, float] = dataclasses.field(default_factory=dict)
+    """The usual length of each upload, by phase and name."""
 
     def __call__(self, order: Order, down: Message, work: Work) -> dict[int, str]:
-        uploads, states = client_rows(work)
-        rows = [*uploads, *states]
-        if not rows:
-            return {}
-        if not any([misfit(row, self.dim, self.dtype) for row in rows]):
-            norms = lengths([row.v for row in rows])
+        rows = client_rows(work)
+        for row in rows:
+            if misfit(row, self.dim, self.dtype):
+                break
+        else:
+            norms = lengths(rows)
             if math.isfinite(sum(norms)) and self.even(order, norms, len(work.senders)):
                 return {}
         found: dict[int, str] = {}
-        for client, reason in self._reasons(order, down, uploads, states):
+        for client, reason in self._reasons(order, down, rows, len(work.vectors())):
             found.setdefault(client, reason)
         return found
-
-    def bounds(self, order: Order) -> bool:
-        """Whether the uploads of a phase may be too long."""
-        return self.norm < math.inf and order.phase.who != "all"
 
     def even(self, order: Order, norms: Sequence[float], size: int) -> bool:
         """Whether no upload is too long: ``norms`` begins with the lengths of its vectors, one
         after another, each of ``size`` clients.
         """
         even = True
-        if size and self.bounds(order):
-            # All of them, not until the first that is too long: what is usual is remembered.
-            for k, name in enumerate(order.phase.Up.vectors):
-                some = norms[k * size : (k + 1) * size]
-                even &= max(some) <= self.norm * self.scale(order, name, some)
+        # All of them, not until the first that is too long: what is usual is remembered.
+        for k, name in enumerate(order.phase.Up.vectors if size else ()):
+            some = norms[k * size : (k + 1) * size]
+            even &= max(some) <= self.norm * self.scale(order, name, some)
         return even
 
     def scale(self, order: Order, name: str, lengths: Iterable[float]) -> float:
-        """What is usual among these lengths; it is remembered."""
+        """What is usual among these lengths; it is remembered. Infinite where none is too long."""
+        if self.norm == math.inf or order.phase.who == "all":
+            return math.inf
         key, some = f"{order.place}.{name}", sorted(filter(math.isfinite, lengths))
         usual = self.usual.get(key, 0.0)
         if not some:
@@ -119,13 +123,9 @@ class Sound:
         return max(usual, high)
 
     def _reasons(
-        self,
-        order: Order,
-        down: Message,
-        uploads: Sequence[ClientRows],
-        states: Sequence[ClientRows],
+        self, order: Order, down: Message, rows: Sequence[ClientRows], uploads: int
     ) -> Iterator[tuple[int, str]]:
-        for row in (*states, *uploads):
+        for row in (*rows[uploads:], *rows[:uploads]):
             clients = row.clients.tolist()
             if text := misfit(row, self.dim, self.dtype):
                 yield from ((client, text) for client in clients)
@@ -135,7 +135,7 @@ class Sound:
         # Where a cohort has converged, uploads are rounding errors, of any ratio to each other.
         sent_down = max((float(v.norm()) for _, v in down.items()), default=0.0)
         rounding = torch.finfo(self.dtype).eps * sent_down
-        for row in uploads if self.bounds(order) else ():
+        for row in rows[:uploads]:
             if misfit(row, self.dim, self.dtype):
                 continue
             lengths = row.v.double().norm(dim=-1).tolist()
@@ -148,12 +148,12 @@ class Sound:
                     yield client, f"{row.name} is {length:.3g} long, {times}"
 
 
-def lengths(rows: Sequence[Tensor]) -> list[float]:
-    """The lengths of all rows of these tensors."""
-    # One list for all vectors: on a GPU every look waits for the work before it.
+def lengths(rows: Sequence[ClientRows]) -> list[float]:
+    """The lengths of all vectors of these."""
     norms = []
-    for v in rows:
-        with one_for_few(v):
-            norms.append(torch.linalg.vector_norm(v, dim=-1))
-    found: list[float] = (torch.cat(norms) if len(norms) > 1 else norms[0]).tolist()
+    for row in rows:
+        with one_for_few(row.v):
+            norms.append(torch.linalg.vector_norm(row.v, dim=-1))
+    # One list for all vectors: on a GPU every look waits for the work before it.
+    found: list[float] = torch.cat(norms).tolist() if norms else []
     return found

@@ -7,6 +7,7 @@ them follow ``direction(y, grad) + prox * (y - x)``.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,7 +23,7 @@ from undrift.core.local import Direction, Grad, Iterate, Step, Until
 from undrift.core.method import Method
 from undrift.core.optimisers import Optimiser
 from undrift.core.options import Training
-from undrift.core.problem import MiniBatch, Oracle, Problem, Recording
+from undrift.core.problem import MiniBatch, Problem, Recording
 from undrift.core.struct import State
 from undrift.engines.batches import Batches, InParts
 from undrift.engines.compile import fused
@@ -42,25 +43,33 @@ class Common(NamedTuple):
     batches: Batches
     training: Training
 
-    def oracle(self, share: Share) -> Oracle:
-        """The problems of some clients."""
-        found = self.at_clients.at(None if share.everyone else share.members)
-        part = self.batches.part
-        return found if part is None else InParts(found, part)
-
 
 class Descent:
-    """What every ``f`` shares: the numbers of its order, and local SGD."""
+    """What every ``f`` shares: the numbers of its order, and local SGD.
 
-    def __init__(self, share: Share, common: Common, previous: Tensor | None):
-        order = share.order
+    A group of clients on a thread raises :class:`Halted` at a step once ``halted()``.
+    """
+
+    end: Tensor | None = None
+    """The last local models."""
+
+    def __init__(
+        self,
+        share: Share,
+        common: Common,
+        previous: Tensor | None,
+        halted: Callable[[], bool] | None = None,
+    ):
+        order, part = share.order, common.batches.part
         self.round, self.decay = order.counted, order.decay
         self.blocks, self.blocks_before = order.blocks, order.blocks_before
         self.steps: float | Tensor = 0
         self.gradients = 0
-        self.members = share.members
+        self.members, self._size, self._halted = share.members, len(share.members), halted
         self._planned, self._batches, self._options = share.steps, common.batches, common.training
-        self._oracle, self._previous = common.oracle(share), previous
+        oracle = common.at_clients.at(None if share.everyone else share.members)
+        self._oracle = oracle if part is None else InParts(oracle, part)
+        self._previous = previous
         self._raw = False
         self._drawing = order.round
         self._drawn: int | np.ndarray = 0
@@ -132,9 +141,6 @@ class Descent:
 class One(Descent):
     """``f`` for one client: vectors are ``[d]``."""
 
-    end: Tensor | None = None
-    """Its last local model."""
-
     def rows(self, v: Tensor) -> Tensor:
         """The vector of one client as a row."""
         return v.unsqueeze(0)
@@ -180,27 +186,12 @@ class Halted(Exception):
 
 
 class Stacked(Descent):
-    """``f`` for several clients side by side: vectors are ``[C, d]``.
+    """``f`` for several clients side by side: vectors are ``[C, d]``."""
 
-    A group of clients on a thread raises :class:`Halted` at a step once ``halted()``.
-    """
-
-    def __init__(
-        self,
-        share: Share,
-        common: Common,
-        previous: Tensor | None,
-        halted: Callable[[], bool] | None = None,
-    ):
-        super().__init__(share, common, previous)
-        self._halted = halted
-        self.end: Tensor | None = None
-        """Their last local models."""
-        self._size = len(share.members)
-        self._calls: int | np.ndarray = 0
-        """Gradients in the steps that are not counted yet: of all clients alike, or of each."""
-        self._recording: Recording | None = None
-        self._ahead = NOTHING
+    _calls: int | np.ndarray = 0
+    """Gradients in the steps that are not counted yet: of all clients alike, or of each."""
+    _recording: Recording | None = None
+    _ahead = NOTHING
 
     def rows(self, v: Tensor) -> Tensor:
         """One row per client, where a vector is still common to all."""
@@ -269,15 +260,14 @@ class Stacked(Descent):
     def _gradients(self, steps: range) -> Iterator[Gradient]:
         """``grad`` inside each of these steps."""
         if self._batches.whole and self._halted is None:
-            yield from repeat(Gradient(self, ()), len(steps))
+            yield from repeat(Gradient(self, (), 1), len(steps))
             return
         for step in (self._drawn + j for j in steps):
             if self._halted is not None and self._halted():
                 raise Halted
-            gradient = Gradient(self, self._batch(step))
-            if self._batches.part is not None:
-                gradient.parts = self._batches.parts(self.members, step)
-            yield gradient
+            batches = self._batches
+            parts = 1 if batches.part is None else batches.parts(self.members, step)
+            yield Gradient(self, self._batch(step), parts)
 
     def _compiles(self, x: Tensor) -> bool:
         self._recording = self._recorded(x) if x.is_cuda else None
@@ -323,29 +313,29 @@ class Stacked(Descent):
         return self.end
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Gradient:
     """``grad`` of several clients inside one step: bound to its mini-batch."""
 
-    parts: int | np.ndarray = 1
+    f: Stacked
+    batch: MiniBatch
+    parts: int | np.ndarray
     """Gradients that it takes: for all clients alike, or for each."""
 
-    def __init__(self, f: Stacked, batch: MiniBatch):
-        self._f, self.batch = f, batch
-
     def __call__(self, y: Tensor) -> Tensor:
-        self._f._calls += self.parts
-        return self._f._treated(y, self._f._oracle.grad(y, *self.batch))
+        self.f._calls += self.parts
+        return self.f._treated(y, self.f._oracle.grad(y, *self.batch))
 
     def step_(self, y: Tensor, lr: float) -> Tensor:
-        self._f._calls += self.parts
-        return self._f._oracle.step_(y, lr, *self.batch)
+        self.f._calls += self.parts
+        return self.f._oracle.step_(y, lr, *self.batch)
 
     def recorded(self, y: Tensor) -> Recording | None:
         """The recording that this gradient is a replay of, made ready for this mini-batch."""
-        return self._f._oracle.recorded(y, *self.batch)
+        return self.f._oracle.recorded(y, *self.batch)
 
     def count(self, calls: int) -> None:
-        self._f._calls += calls
+        self.f._calls += calls
 
 
 def iterate(y: Tensor | State) -> Tensor:

@@ -54,13 +54,13 @@ class WorkFailed(Broken):
 
 def told() -> dict[str, int]:
     """What the launcher says in the environment. Raises :class:`BadParameters`."""
-    found = {name: os.environ.get(name, "") for name in NEEDED}
-    if RENDEZVOUS not in os.environ:
-        found["MASTER_PORT"] = os.environ.get("MASTER_PORT", "")
-    if wrong := [f"{name}={text}" for name, text in found.items() if not text.isdecimal()]:
-        text = f"{', '.join(wrong)} in the environment: let torchrun set them, or give --workers N"
-        raise BadParameters("distributed", {"workers": text})
-    return {name: int(text) for name, text in found.items()}
+    needed = NEEDED if RENDEZVOUS in os.environ else (*NEEDED, "MASTER_PORT")
+    try:
+        return {name: int(os.environ[name]) for name in needed}
+    except (KeyError, ValueError) as error:
+        text = f"{', '.join(needed)} must be whole numbers in the environment ({error})"
+        remedy = "let torchrun set them, or give --workers N"
+        raise BadParameters("distributed", {"workers": f"{text}: {remedy}"}) from None
 
 
 def join(device: str, patience: float = PATIENCE) -> None:

@@ -34,7 +34,7 @@ class Reducer(Part):
         if self.rule is not None and self.rule.remembers:
             names = [name for phase in method.exchanges() for name in _names(phase)]
             self.last = dict.fromkeys(names, torch.zeros_like(x0))
-        self.begin()
+            self.begin()
 
     @property
     def least(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -48,8 +48,10 @@ class Site(Part):
         clients = self.problem.clients if held is None else len(held)
         start = dict(self.method.client(common.x0).lasting().items())
         start |= {PREVIOUS: common.x0} if self.problem.remembers else {}
-        if self.stacks:  # 0 * x0 has negative zeros, which would differ from row to row
-            start = {name: v if v.any() else torch.zeros_like(v) for name, v in start.items()}
+        for name, v in start.items():
+            # 0 * x0 has negative zeros, which would differ from row to row.
+            if self.stacks and not v.any():
+                start[name] = torch.zeros_like(v)
         self.store = opened(place, start, clients)
         self.ends: list[Tensor] = []
         """Local models of this round."""
@@ -59,21 +61,16 @@ class Site(Part):
         self._read: Kept | None = None
         self._undo: list[Kept] = []
 
-    def share(self, order: Order) -> Share:
-        """The clients of an order that are here."""
-        members = order.cohort.members
-        return Share(order, members, order.cohort.planned, len(members) == order.cohort.total)
-
     def work(self, share: Share, got: Message, states: Mapping[str, Tensor] | None = None) -> Work:
         """What these clients make of a message. Nothing changes here but what is fetched ahead.
 
         ``states`` are what they remember, where that is not only here.
         """
-        mine = self._states(share) if states is None else dict(states)
         if share.order.place == 0:
             self.ends = []
         if not len(share.members):
             return Work()
+        mine = self._gathered(share.order, share.members) if states is None else dict(states)
         previous = mine.pop(PREVIOUS, None)
         me = self.method.Client(**mine)
         if torch.is_inference_mode_enabled():
@@ -134,20 +131,22 @@ class Site(Part):
 
     def forms(self, members: int) -> dict[str, TensorForm]:
         form = self.common.x0.dtype, (members, self.problem.dim)
-        return {saved_name(name): form for name in self.store.names}
+        return {f"client.{name}": form for name in self.store.names}
 
     def tensors(self, whole: bool) -> Mapping[str, Tensor | StoredRows]:
-        """Client states: ``client.NAME [N, d]`` and ``client_previous``.
+        """Client states: ``client.NAME [N, d]``.
 
         If not ``whole``, for reading before the next round, in blocks: the rows of clients that
         have taken part, ``client_members`` unless all have; others have those of the start.
         """
         if whole:
-            return {saved_name(name): v for name, v in self.store.gather(None).items()}
-        rows = {saved_name(name): v for name, v in self.store.rows().items()}
-        members = self.written()
-        index = {WRITTEN: members} if rows and len(members) < self.problem.clients else {}
-        return {**rows, **index}
+            return {f"client.{name}": v for name, v in self.store.gather(None).items()}
+        found, places, like = dict[str, Any](), self.store.written(), self.common.x0
+        for name in self.store.names:
+            found[f"client.{name}"] = StoredRows(self.store, name, places, like)
+        if found and len(places) < self.problem.clients:
+            found[WRITTEN] = self.written()
+        return found
 
     def written(self) -> Tensor:
         """The clients here that have taken part."""
@@ -158,26 +157,19 @@ class Site(Part):
         """Continue from the ``tensors`` of the clients here."""
         members, rows = tensors.get(WRITTEN), dict[str, Tensor]()
         for name in self.store.names:
-            rows[name] = tensors[saved_name(name)]
+            rows[name] = tensors[f"client.{name}"]
         self.store.load(rows, None if members is None else self._own(members.cpu().numpy()))
         self.ends = []
         self.begin()
 
-    def _states(self, share: Share) -> dict[str, Tensor]:
-        """What these clients remember, with the scratch vectors of this round."""
-        if not len(share.members):
-            return {}
-        rows = self._gathered(share.order, share.members)
-        return rows if self._scratch is None else rows | self._recalled(share.members)
-
     def _gathered(self, order: Order, members: np.ndarray) -> dict[str, Tensor]:
-        """What clients remember whose states are here."""
+        """What clients remember whose states are here, with the scratch vectors of this round."""
         # The next cohort's rows come while these clients work.
         places = self._places(members)
         mine = self.store.gather(places, lambda: self._own(order.following()))
         # What the last phase did is never undone: it is judged before any of it is committed.
         self._read = None if order.last else Kept(members, {**mine})
-        return mine
+        return mine if self._scratch is None else mine | self._recalled(*self._scratch, members)
 
     def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
         """Local work side by side, or in groups on threads where the problem prefers that."""
@@ -213,11 +205,10 @@ class Site(Part):
         ends = () if end is None else (end,)
         return Work(members, vectors, scratch, sent, senders, f.gradients, ends)
 
-    def _recalled(self, members: np.ndarray) -> dict[str, Tensor]:
-        """The scratch vectors of these clients."""
-        if self._scratch is None:
-            return {}
-        there, rows = self._scratch
+    def _recalled(
+        self, there: np.ndarray, rows: Mapping[str, Tensor], members: np.ndarray
+    ) -> dict[str, Tensor]:
+        """The scratch ``rows`` of the clients ``there`` for these members."""
         if there is members or np.array_equal(there, members):
             return {**rows}
         at, known = np.searchsorted(there, members), np.isin(members, there)
@@ -244,8 +235,3 @@ class Site(Part):
 def quiet(problem: Problem | Facts) -> AbstractContextManager[object]:
     """No automatic differentiation but where a problem itself uses it."""
     return torch.no_grad() if problem.differentiates else torch.inference_mode()
-
-
-def saved_name(name: str) -> str:
-    """The name of a vector in a snapshot."""
-    return "client_previous" if name == PREVIOUS else f"client.{name}"

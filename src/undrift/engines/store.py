@@ -35,12 +35,9 @@ class Store:
         self._all = {name: row.expand(clients, -1) for name, row in start.items()}
         self._own: set[str] = set()
         """Names of tensors that nobody else has seen, which may be written to."""
-        self._start, self._taken = start, np.zeros(clients, dtype=bool)
+        self.names, self._start = [*start], start
+        self._taken = np.zeros(clients, dtype=bool)
         self._members, self._at = np.arange(0), torch.arange(0)
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._all)
 
     def gather(
         self, members: np.ndarray | None, following: Callable[[], np.ndarray] | None = None
@@ -88,11 +85,6 @@ class Store:
     def written(self) -> np.ndarray:
         """The clients whose rows were scattered or loaded; those of others are the start's."""
         return np.flatnonzero(self._taken)
-
-    def rows(self) -> dict[str, StoredRows]:
-        """Every vector of the clients that are written, for reading only."""
-        written = self.written()
-        return {name: StoredRows(self, name, written, v) for name, v in self._all.items()}
 
     def _index(self, members: np.ndarray) -> Tensor:
         # A round gathers and scatters the same cohort: its numbers go to the device once.
@@ -153,7 +145,7 @@ class OutsideStore(Store):
         row = next(iter(start.values()))
         self._block = torch.frombuffer(buffer, dtype=row.dtype).view(len(start), clients, -1)
         self._all = dict(zip(start, self._block, strict=True))
-        self._start, self._device = start, row.device
+        self.names, self._start, self._device = [*start], start, row.device
         # A phase may renew some vectors of a client and not others, which then have no row yet.
         self._written = {name: np.zeros(clients, dtype=bool) for name in start}
         self._held = CohortRows(np.arange(0), {})

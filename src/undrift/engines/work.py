@@ -154,7 +154,10 @@ class Ledger:
         """All of it by name; without troubles, where there were none."""
         # Rows of runs without troubles have no columns for them.
         spent = dataclasses.asdict(self)
-        return {k: v for k, v in spent.items() if v or k not in ("left_out", "skipped")}
+        for name in ("left_out", "skipped"):
+            if not spent[name]:
+                del spent[name]
+        return spent
 
 
 @dataclasses.dataclass
@@ -168,7 +171,3 @@ class Troubles:
     """Rounds in a row, up to now, that could not be counted."""
     useless: int = 0
     """Those of them in which all work was done and none of it was sound."""
-
-    def counters(self) -> Counters:
-        """All of it by name, where there was any."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value}

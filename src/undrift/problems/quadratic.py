@@ -41,11 +41,9 @@ class QuadraticOracle(Oracle):
     """Gradients and minimisers; without ``sample``, mini-batch gradients are over all the data.
 
     ``H [N, d, d]`` or diagonals ``[N, d]`` and ``minus_q [N, d]`` are those of all clients; the
-    rows of ``members`` are gathered on first use.
+    rows of ``members`` are gathered on first use. The square of what is added to gradients with a
+    key is ``noise**2`` in expectation.
     """
-
-    noise: float = 0.0
-    """The root of the expected square of what is added to gradients with a key."""
 
     def __init__(
         self,
@@ -54,8 +52,9 @@ class QuadraticOracle(Oracle):
         minus_q: Tensor,
         sample: Sampler | None = None,
         beta: float = 0.0,
+        noise: float = 0.0,
     ):
-        self.members, self.sample, self.beta = members, sample, beta
+        self.members, self.sample, self.beta, self.noise = members, sample, beta, noise
         self._H, self._minus_q = H, minus_q
         self._factor: tuple[float, Tensor] | None = None
 
@@ -66,16 +65,17 @@ class QuadraticOracle(Oracle):
         draws: object = None,
         key: Tensor | None = None,
     ) -> Tensor:
-        g = self.full(y) if batch is None or self.sample is None else self.sample(y, batch)
+        if batch is not None and self.sample is not None:
+            g = self.sample(y, batch)
+        elif self._H.ndim == 2:
+            H, minus_q = self.rows
+            g = torch.addcmul(minus_q, H, y)
+        else:
+            H, minus_q = self.rows
+            # A row vector times a symmetric H is the faster product on a CPU.
+            g = torch.baddbmm(minus_q, y.unsqueeze(1), H).squeeze(1)
         g = g if self.beta == 0 else g + bend(y, self.beta)
         return g if key is None else g + self.noise * directions(key, y)
-
-    def full(self, y: Tensor) -> Tensor:
-        """H y - q."""
-        if self.H.ndim == 2:
-            return torch.addcmul(self.minus_q, self.H, y)
-        # A row vector times a symmetric H is the faster product on a CPU.
-        return torch.baddbmm(self.minus_q, y.unsqueeze(1), self.H).squeeze(1)
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         if self.beta:
@@ -83,19 +83,16 @@ class QuadraticOracle(Oracle):
                 "the nonconvex term (beta > 0) has no exact local minimiser; "
                 "set beta = 0 or use a method whose local solver is gradient descent"
             )
+        H, minus_q = self.rows
         if self._factor is None or self._factor[0] != lam:
-            self._factor = lam, factor(self.H, lam)
-        return back(self._factor[1], v - self.minus_q.view(v.shape))
+            self._factor = lam, factor(H, lam)
+        return back(self._factor[1], v - minus_q.view(v.shape))
 
     @cached_property
-    def H(self) -> Tensor:
-        return pick(self._H, self.members)
-
-    @cached_property
-    def minus_q(self) -> Tensor:
-        """As :meth:`full` adds it: ``[C, d]``, or ``[C, 1, d]`` where Hessians are dense."""
-        found = pick(self._minus_q, self.members)
-        return found if self.H.ndim == 2 else found.unsqueeze(1)
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """H and -q of these clients, the latter ``[C, 1, d]`` where Hessians are dense."""
+        H, minus_q = pick(self._H, self.members), pick(self._minus_q, self.members)
+        return H, minus_q if H.ndim == 2 else minus_q.unsqueeze(1)
 
 
 class MeanQuadratic(NamedTuple):
@@ -277,9 +274,7 @@ class Quadratic(QuadraticForm):
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = ComponentSampler(members, *self._components) if self._components else None
-        oracle = QuadraticOracle(members, self._H, self._minus_q, sample, self.beta)
-        oracle.noise = self.noise
-        return oracle
+        return QuadraticOracle(members, self._H, self._minus_q, sample, self.beta, self.noise)
 
 
 class ComponentSampler:

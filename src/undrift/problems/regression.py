@@ -87,17 +87,14 @@ class Pooled(Regularised):
         self.blocks, self.threads = blocks, torch.get_num_threads()
 
     def losses(self, y: Tensor) -> Tensor:
-        return self._sum(lambda f: f.losses(y))
+        return reduce(torch.add, self._each(lambda f: f.losses(y)))
 
     def slopes(self, y: Tensor) -> tuple[Tensor, Tensor]:
         grads, hessians = zip(*self._each(lambda f: f.slopes(y)), strict=True)
         return reduce(torch.add, grads), reduce(torch.add, hessians)
 
     def terms(self) -> Tensor:
-        return self._sum(lambda f: f.terms())
-
-    def _sum(self, work: Callable[[Regularised], Tensor]) -> Tensor:
-        return reduce(torch.add, self._each(work))
+        return reduce(torch.add, self._each(lambda f: f.terms()))
 
     def _each(self, work: Callable[[Regularised], Result]) -> list[Result]:
         return each(lambda block, halted: work(block), self.blocks, self.threads)
@@ -205,15 +202,12 @@ class Regression(ExactProblem, Generic[Block]):
             alone = [(row, self._gather(np.array([i]))) for i, row in zip(clients, x, strict=True)]
             blocks = [(row, block) for row, some in alone for block in some]
         found = each(lambda one, halted: self._judge(*one), blocks)
-        loss, right = (self._client_means(part, held) for part in zip(*found, strict=True))
-        return {"loss": loss + self.l2 / 2 * x.square().sum(-1), "accuracy": right}
-
-    @staticmethod
-    def _client_means(parts: Sequence[Tensor], held: Ragged) -> Tensor:
-        """Means over the samples of each client, from numbers that are in their order."""
-        sizes = torch.from_numpy(held.sizes).to(parts[0].device)
+        sizes = torch.from_numpy(held.sizes).to(x.device)
         with one_thread():
-            return torch.segment_reduce(torch.cat([*parts]), "mean", lengths=sizes)
+            # Both as columns of one table, whose rows are the samples in the clients' order.
+            rows = torch.cat([torch.stack(pair, 1) for pair in found])
+            loss, right = torch.segment_reduce(rows, "mean", lengths=sizes).unbind(1)
+        return {"loss": loss + self.l2 / 2 * x.square().sum(-1), "accuracy": right}
 
     @abc.abstractmethod
     def _judge(self, x: Tensor, block: Block) -> tuple[Tensor, Tensor]:

@@ -306,7 +306,7 @@ class Trial:
 
         def fits(counters: Counters) -> bool:
             now = counters["round"]
-            whole = sum(round < now for round in rejected) == counters.get("left_out", 0)
+            whole = sum(round < now for round in rejected) == counters["ledger"]["left_out"]
             return whole and measured.issuperset(self.grid(now))
 
         notes = place.shelf.restore(engine, fits, lambda why: self.emit(Notice(why)))

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import safetensors.torch
 import torch
-from safetensors import SafetensorError, deserialize, safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from undrift._files import naming, opened, writing
@@ -100,9 +101,10 @@ def parse(whole: bytes, most: int) -> dict[str, Tensor]:
     """The tensors of such bytes, whose head has at most ``most``."""
     _bound(whole[:LENGTH], most)
     try:
-        return {name: _tensor(part) for name, part in deserialize(whole)}  # type: ignore[no-untyped-call]
-    except (SafetensorError, KeyError) as error:  # a type that torch has and we do not send
+        tensors: dict[str, Tensor] = safetensors.torch.load(whole)
+    except (SafetensorError, KeyError) as error:  # a type of numbers that torch has not
         raise BadFormat(str(error)) from None
+    return tensors
 
 
 def write(path: Path, parts: Mapping[str, Any], about: Mapping[str, str]) -> None:
@@ -148,10 +150,3 @@ def _bound(start: bytes, most: int) -> None:
     # Before the head is parsed: it may be damaged, or made to do harm.
     if (length := int.from_bytes(start, "little")) > most:
         raise BadFormat(f"a head of {length} bytes, where {most} are allowed")
-
-
-def _tensor(part: Mapping[str, Any]) -> Tensor:
-    dtype, shape, numbers = TYPES[part["dtype"]], part["shape"], part["data"]
-    if not numbers:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(numbers, dtype=dtype).reshape(shape)
