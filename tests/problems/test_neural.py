@@ -87,17 +87,6 @@ def test_full_gradients_are_those_of_all_samples_however_many_pass_at_once(size,
         close(got[i], by_module(y[i], DIGITS.images[part], DIGITS.labels[part]))
 
 
-@pytest.mark.parametrize("objective", [None, MOON(), FedMLB(), FedLC(), FedNTD()], ids=str)
-def test_full_gradient_is_the_average_of_batches(objective):
-    problem = federation(objective)
-    f, y = problem.at(np.array([3])), points(problem, 1)
-    f.begin(points(problem, 1, seed=1), points(problem, 1, seed=2) if problem.remembers else None)
-    order = np.random.default_rng(0).permutation(len(PARTS[3]))
-    batches = [torch.from_numpy(chosen).unsqueeze(0) for chosen in np.array_split(order, 4)]
-    want = sum(batch.shape[1] / len(order) * f.grad(y, batch) for batch in batches)
-    close(f.grad(y), want)
-
-
 def test_an_objective_that_compares_samples_does_so_within_a_pass(monkeypatch):
     """FedDecorr's full gradient is a weighted mean of those of its passes."""
     monkeypatch.setattr(oracle, "PASS", 5)
@@ -139,18 +128,6 @@ def test_a_module_given_is_copied():
     net.train()
     close(problem.start(), before, 0)
     assert not problem.net.training
-
-
-def test_start_is_the_networks_and_pure():
-    problem = federation()
-    start = problem.start()
-    assert start.dtype == torch.float64
-    close(start.float(), flatten(network())[0], 0)
-    start.zero_()
-    close(problem.start().float(), flatten(network())[0], 0)
-    other = problem.to(torch.float32, CPU)
-    assert other.start().dtype == torch.float64
-    close(other.start(), problem.start(), 0)
 
 
 def test_precision():
@@ -261,7 +238,7 @@ def test_a_network_declares_its_facts():
 def test_images_by_name():
     problem = catalog.build("images", clients=5, train=200, test=50, hidden=16)
     assert type(problem) is problems.Neural and problem.clients == 5 and sum(problem.samples) == 200
-    assert len(problem.placed.samples.test) == 50 and problem.net.head.in_features == 16
+    assert len(problem.placed.samples.test.x) == 50 and problem.net.head.in_features == 16
     close(problem.start().float(), flatten(build("cnn-small", 1, 8, 10, hidden=16))[0], 0)
     assert catalog.build("images-digits", clients=5, test=50).samples != problem.samples
     assert (

@@ -21,7 +21,6 @@ from undrift.data.partition import hold_out
 from undrift.problems.ragged import positions
 from undrift.problems.randomness import watched
 
-CPU = torch.device("cpu")
 Fields = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 """One tensor or several, whose rows are samples."""
 Output = Any
@@ -56,6 +55,16 @@ class SampleRows(NamedTuple):
     def mapped(self, change: Callable[[Tensor], Tensor]) -> SampleRows:
         return SampleRows(mapped(change, self.x), mapped(change, self.y))
 
+    def take(self, numbers: Tensor) -> SampleRows:
+        """Those with these numbers."""
+        # The usual case by itself, without a walk through fields: this runs in every local step.
+        if isinstance(self.x, Tensor) and isinstance(self.y, Tensor):
+            return SampleRows(self.x.index_select(0, numbers), self.y.index_select(0, numbers))
+        return self.mapped(lambda v: v.index_select(0, numbers))
+
+    def to(self, device: torch.device) -> SampleRows:
+        return self.mapped(lambda v: v.to(device))
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """All of them, by name: ``inputs``, or ``inputs[1]`` and ``inputs['mask']``."""
         for name, fields in (("inputs", self.x), ("targets", self.y)):
@@ -74,37 +83,13 @@ def shown(value: object) -> str:
     return f"{str(value.dtype).removeprefix('torch.')} [{sizes}]"
 
 
-class SampleTable:
-    """Samples by number: on the device of the run, or in files of ``np.memmap`` that stay there."""
-
-    def __init__(self, rows: SampleRows, on_disk: bool = False, device: torch.device = CPU):
-        self.rows, self.on_disk, self.device = rows, on_disk, device
-        self.x, self.y = rows
-
-    def __len__(self) -> int:
-        return count(self.x)
-
-    def take(self, numbers: Tensor) -> SampleRows:
-        if self.on_disk:
-            numbers = numbers.cpu()
-            return self.rows.mapped(lambda v: v.index_select(0, numbers).to(self.device))
-        # The usual case by itself, without a walk through fields: this runs in every local step.
-        if isinstance(self.x, Tensor) and isinstance(self.y, Tensor):
-            return SampleRows(self.x.index_select(0, numbers), self.y.index_select(0, numbers))
-        return self.rows.mapped(lambda v: v.index_select(0, numbers))
-
-    def to(self, device: torch.device) -> SampleTable:
-        rows = self.rows if self.on_disk else self.rows.mapped(lambda v: v.to(device))
-        return SampleTable(rows, self.on_disk, device)
-
-
 class ClientData(NamedTuple):
     """All samples of a federation, and which client holds them."""
 
-    train: SampleTable
+    train: SampleRows
     parts: list[np.ndarray]
     """The numbers of every client's training samples."""
-    test: SampleTable | None
+    test: SampleRows | None
     test_parts: list[np.ndarray] | None
     """Of its test samples; ``None`` where those are nobody's."""
 
@@ -120,7 +105,7 @@ class ClientData(NamedTuple):
         for field, table in (("train", self.train), ("test", self.test)):
             if table is not None:
                 with about("Neural", field):
-                    refuse_unfinite(table.rows, dtype)
+                    refuse_unfinite(table, dtype)
 
 
 def refuse_unfinite(rows: SampleRows, dtype: torch.dtype) -> None:
@@ -152,14 +137,14 @@ def client_data(train: object, parts: Sequence[ArrayLike] | None, test: object) 
             raise ValueError("a client in the list has no samples; leave it out")
     if parts is not None:
         with about("Neural", "parts"):
-            held = positions(parts, len(table))
+            held = positions(parts, count(table.x))
     with about("Neural", "test"):
         found = _with_test(table, held, test)
     found.refuse_overflow(torch.float64)
     return found
 
 
-def _with_test(table: SampleTable, parts: list[np.ndarray], test: object) -> ClientData:
+def _with_test(table: SampleRows, parts: list[np.ndarray], test: object) -> ClientData:
     if test is None:
         return ClientData(table, parts, None, None)
     if isinstance(test, float | int | np.floating | np.integer):
@@ -180,11 +165,11 @@ def _with_test(table: SampleTable, parts: list[np.ndarray], test: object) -> Cli
             f"{len(parts)} clients; a tuple (inputs, targets) is everyone's"
         )
     tested, owners = _table("test", test)
-    _refuse_other("test", tested.rows, "train", table.rows, shapes=False)
+    _refuse_other("test", tested, "train", table, shapes=False)
     return ClientData(table, parts, tested, owners if isinstance(test, list) else None)
 
 
-def _table(name: str, given: object) -> tuple[SampleTable, list[np.ndarray]]:
+def _table(name: str, given: object) -> tuple[SampleRows, list[np.ndarray]]:
     """All samples that were given as one table, and which of them each part of a list has."""
     parts = given if isinstance(given, list) else [given]
     found = [None if part is None else _rows(name, part) for part in parts]
@@ -194,10 +179,9 @@ def _table(name: str, given: object) -> tuple[SampleTable, list[np.ndarray]]:
     for piece in pieces:
         _refuse_other(f"a client in {name}", piece, "another", pieces[0])
     # One after another they are a copy; alone they stay where they are.
-    on_disk = len(pieces) == 1 and any(isinstance(v, np.memmap) for v in tree_leaves(given))
-    rows = pieces[0] if len(pieces) == 1 else _cat(pieces)
+    whole = pieces[0] if len(pieces) == 1 else _cat(pieces)
     ends = np.cumsum([0 if rows is None else count(rows.x) for rows in found])
-    return SampleTable(rows, on_disk), np.split(np.arange(ends[-1]), ends[:-1])
+    return whole, np.split(np.arange(ends[-1]), ends[:-1])
 
 
 def _rows(name: str, given: object) -> SampleRows:

@@ -16,7 +16,7 @@ from undrift.core.params import about, unknown
 from undrift.core.problem import taken
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.files import brief
-from undrift.problems.neural.data import Fields, Output, SampleRows, SampleTable, count, shown
+from undrift.problems.neural.data import Fields, Output, SampleRows, count, shown
 from undrift.problems.neural.loss import IGNORED, Totals, called
 
 PASS = 512
@@ -98,7 +98,7 @@ class ClassScoring(Scoring):
 class EvaluationSet(NamedTuple):
     """Samples of a table that are judged, each with its weight, and how they are passed on."""
 
-    table: SampleTable
+    table: SampleRows
     numbers: np.ndarray
     weights: np.ndarray
     passes: list[slice]
@@ -108,7 +108,7 @@ class EvaluationSet(NamedTuple):
     @classmethod
     def of(
         cls,
-        table: SampleTable,
+        table: SampleRows,
         parts: Sequence[np.ndarray],
         weights: Sequence[float],
         alone: bool,

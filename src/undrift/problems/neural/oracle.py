@@ -24,7 +24,7 @@ from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.objectives.base import Batch, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural.cuda_graph import Captured, LossForm, capture
-from undrift.problems.neural.data import ClientData, Fields, Output, SampleRows, mapped
+from undrift.problems.neural.data import ClientData, Fields, Output, SampleRows, count, mapped
 from undrift.problems.neural.loss import LocalLoss, OwnLoss
 from undrift.problems.neural.metrics import ClassScoring, Scoring
 from undrift.problems.neural.mlp_gradient import MLPGradient, Slope, slope_of_cross_entropy
@@ -172,7 +172,8 @@ class Placed:
     def few(self, test: bool = False) -> SampleRows:
         """Eight samples from all over a table, or as many as there are, for a trial."""
         table = self.samples.test if test and self.samples.test else self.samples.train
-        numbers = torch.arange(0, len(table), max(len(table) // 8, 1), device=self.device)[:8]
+        size = count(table.x)
+        numbers = torch.arange(0, size, max(size // 8, 1), device=self.device)[:8]
         return self.prepared(table.take(numbers))
 
     def release(self) -> None:
@@ -465,17 +466,12 @@ class NeuralOracle(Oracle):
     def _captures(self, batch: Tensor) -> bool:
         """Whether the gradient of this mini-batch may be replayed from a CUDA graph.
 
-        All samples must be on the GPU, and no client's padded where they are seen alone.
+        No client's samples may be padded where they are seen alone.
         """
         placed = self.placed
-        # A graph replays fixed kernels on fixed shapes: it can neither read a file, nor seed a
-        # generator from the host, nor leave out the padded rows of some mini-batches.
-        if (
-            placed.device.type != "cuda"
-            or not placed.records
-            or placed.samples.train.on_disk
-            or placed.network.draws
-        ):
+        # A graph replays fixed kernels on fixed shapes: it can neither seed a generator from the
+        # host, nor leave out the padded rows of some mini-batches.
+        if placed.device.type != "cuda" or not placed.records or placed.network.draws:
             return False
         return not placed.alone or all(n % batch.shape[1] == 0 for n in self.sizes)
 

@@ -20,7 +20,7 @@ from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.exact import digest
 from undrift.problems.neural.checks import INPUTS, choose, refuse, refuse_network
-from undrift.problems.neural.data import SampleRows, SampleTable, client_data
+from undrift.problems.neural.data import SampleRows, client_data, count
 from undrift.problems.neural.loss import Loss, OwnLoss
 from undrift.problems.neural.metrics import (
     OF_TRAINING,
@@ -56,8 +56,8 @@ class Neural(Problem):
     they are scaled to [0, 1]. Other inputs reach the network as they are: floating point, which
     must be finite, in the precision of the run, and whole numbers unchanged.
 
-    A ``Dataset`` is read into memory once. Arrays and tensors are not copied; those of
-    ``np.memmap`` stay on disk, and samples are read whenever they are needed.
+    A ``Dataset`` is read into memory once. Arrays and tensors are not copied: on a CPU those of
+    ``np.memmap`` stay on disk.
 
     **Test data.** ``test`` is data like ``train`` that no client holds, a list with the test data
     of each client (``None`` for one without), or a share such as 0.2 that is held out of every
@@ -200,18 +200,15 @@ class Neural(Problem):
     def start(self) -> Tensor:
         return self.placed.network.start.clone()
 
-    def digest(self) -> str | None:
+    def digest(self) -> str:
         layout, start, found = self.layout, self.start(), self.placed.samples
         tables = [table for table in (found.train, found.test) if table is not None]
-        # A file may be larger than memory: it is not read through only to be named.
-        if any(table.on_disk for table in tables):
-            return None
         # Digests are kept in run folders: these words must stay.
         words = f"Spec(names={layout.names!r}, shapes={layout.shapes!r})".encode()
         if isinstance(data := self.data, ImageSet):
             rows: list[object] = [data.images, data.labels, data.test_images, data.test_labels]
         else:
-            rows = [part for table in tables for pair in table.rows.tensors() for part in pair]
+            rows = [part for table in tables for pair in table.tensors() for part in pair]
             rows += [] if found.test_parts is None else [np.concatenate(found.test_parts)]
         held = (np.concatenate(self.parts), self.samples)
         return digest("neural", *rows, *held, words, start, *self.tensors(start).values())
@@ -281,9 +278,9 @@ class Neural(Problem):
     def weight_of(self, metric: str) -> int:
         """Test samples count alike, and so do clients where metrics are of training samples."""
         test = self.placed.samples.test
-        return 1 if test is None or metric.startswith(OF_TRAINING) else len(test)
+        return 1 if test is None or metric.startswith(OF_TRAINING) else count(test.x)
 
-    def _of_clients(self, x: Tensor, table: SampleTable, parts: Sequence[np.ndarray]) -> Sums:
+    def _of_clients(self, x: Tensor, table: SampleRows, parts: Sequence[np.ndarray]) -> Sums:
         placed, sizes = self.placed, [len(part) for part in parts]
         given_set = EvaluationSet.of(table, parts, sizes, placed.alone, self.device)
         model = placed.judging(x)
@@ -293,6 +290,7 @@ class Neural(Problem):
         """One for each forward pass."""
         found, sets, placed = [], self._sets(), self.placed
         model = placed.judging(x)
+        # A share may end within a set: passes are numbered through all of them.
         first, last = (
             sum(len(s.passes) for s in sets.values()) * k // parts for k in (part, part + 1)
         )
@@ -321,7 +319,7 @@ class Neural(Problem):
         """
         held, found, alone = self.placed.samples, dict[str, EvaluationSet](), self.placed.alone
         if held.test is not None:
-            parts = held.test_parts or [np.arange(len(held.test))]
+            parts = held.test_parts or [np.arange(count(held.test.x))]
             ones = [1.0] * len(parts)
             found["test"] = EvaluationSet.of(held.test, parts, ones, alone, self.device)
         if self.train_metrics:
@@ -356,8 +354,7 @@ class Neural(Problem):
         assert isinstance(train.y, Tensor)
         given = torch.from_numpy(rows), torch.from_numpy(numbers)
         y = relabelled(train.y, *given, len(self.class_names))
-        noisy = SampleTable(SampleRows(train.x, y), train.on_disk, train.device)
-        wrong = samples._replace(train=noisy)
+        wrong = samples._replace(train=SampleRows(train.x, y))
         twin = copy.copy(self)
         twin.placed = dataclasses.replace(self.placed, samples=wrong, captured={})
         return twin
