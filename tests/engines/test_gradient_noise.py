@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.rounds import played
 from tests.spec.texts import CONVEX
 
 import undrift as ud
@@ -28,13 +29,6 @@ METHODS = {
 def noisy(noise=0.3, components=None, clients=4, d=5):
     shape = (clients, d) if components is None else (clients, components, d)
     return Quadratic(RNG.uniform(1, 2, shape), RNG.normal(size=shape), noise=noise)
-
-
-def after(kind, method, problem, rounds=4, **setting):
-    engine = kind(method, problem, **setting)
-    for _ in range(rounds):
-        engine.run_round()
-    return engine
 
 
 def test_its_square_is_that_of_sigma():
@@ -73,27 +67,27 @@ def test_engines_agree(what, cohort):
     method, problem = METHODS[what], noisy()
     full = method.participation == "full"
     setting = {"steps": [1, 2, 3, 4], "cohort": None if full else cohort}
-    stacked, alone = (after(kind, method, problem, **setting) for kind in (Simulate, Wire))
+    stacked, alone = (played(method, problem, kind, **setting) for kind in (Simulate, Wire))
     torch.testing.assert_close(stacked.x, alone.x, rtol=0, atol=1e-12)
     assert stacked.streams.used and alone.streams.used
-    other = after(Simulate, method, problem, seed=1, **setting)
+    other = played(method, problem, Simulate, seed=1, **setting)
     assert not torch.allclose(stacked.x, other.x)
 
 
 def test_mini_batches_have_it_too():
     problem, scaffold = noisy(components=6), METHODS["Scaffold"]
     setting = {"epochs": 1, "batch": 4}
-    stacked, alone = (after(kind, scaffold, problem, **setting) for kind in (Simulate, Wire))
+    stacked, alone = (played(scaffold, problem, kind, **setting) for kind in (Simulate, Wire))
     torch.testing.assert_close(stacked.x, alone.x, rtol=0, atol=1e-12)
     exact = Quadratic(*problem.components)
-    assert not torch.allclose(stacked.x, after(Simulate, scaffold, exact, **setting).x)
+    assert not torch.allclose(stacked.x, played(scaffold, exact, Simulate, **setting).x)
 
 
 def test_gradients_on_all_data_are_exact():
     """Mime adds one to a difference of two gradients in a step, whose noise is the same."""
     problem = noisy()
     exact = Quadratic(problem.H, problem.q)
-    found, want = (after(Simulate, ud.Mime(lr=0.05), given, steps=3) for given in (problem, exact))
+    found, want = (played(ud.Mime(lr=0.05), given, Simulate, steps=3) for given in (problem, exact))
     torch.testing.assert_close(found.x, want.x, rtol=0, atol=1e-13)
     assert found.streams.used and not want.streams.used
     assert problem.metrics(want.x) == exact.metrics(want.x) and problem.digest() != exact.digest()

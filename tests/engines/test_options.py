@@ -87,8 +87,7 @@ def test_only_the_reference_scope_moves_the_fixed_point():
             x0=best,
             training={"clip": clip, "clip_scope": scope},
         )
-        for _ in range(3000):
-            machine.run_round()
+        after(3000, machine)
         return machine.x
 
     assert torch.allclose(end("whole"), best, atol=1e-9)

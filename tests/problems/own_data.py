@@ -8,6 +8,7 @@ from torch.utils.data import Dataset
 
 import undrift as ud
 from tests.objectives.world import CPU
+from tests.rounds import after
 from undrift.engines import Simulate
 from undrift.methods import Scaffold
 from undrift.models.net import seeded
@@ -42,8 +43,7 @@ def regression(train=(X, Y), parts=SPLIT, module=None, **options):
 def trained(problem, rounds=3, kind=Simulate, batch=8, method=None):
     method = method or Scaffold(lr=0.05)
     engine = kind(method, problem.to(torch.float64, CPU), steps=3, batch=batch)
-    for _ in range(rounds):
-        engine.run_round()
+    after(rounds, engine)
     return engine.x
 
 

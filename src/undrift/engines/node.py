@@ -9,7 +9,6 @@ file that should be there and is not is an error, never a fresh start.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from undrift.engines.work import Work
 STATE, SCRATCH = "state.", "scratch."
 MOST = 2**20
 """Bytes of the head of a file of states."""
-NAME = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,18})")
 
 
 class BadNodeStates(RuntimeError):
@@ -73,9 +71,9 @@ class NodeStates:
 
     def keep(self, tags: Collection[Tag]) -> None:
         """Remove the states after all other works."""
+        kept = [self._path(tag) for tag in tags]
         for path in self.folder.glob("*.safetensors"):
-            found = NAME.fullmatch(path.stem)
-            if found and Tag(*map(int, found.groups())) not in tags:
+            if path not in kept:
                 path.unlink(missing_ok=True)
 
     def _about(self, tag: Tag) -> dict[str, str]:
@@ -176,9 +174,6 @@ class Node(Site):
         """Have the states after the work ``before``, to do ``tag`` next."""
         found: Mapping[str, Tensor] = {} if before is None else self.states.load(before)
         states = {name: found.get(f"{STATE}{name}", v) for name, v in self._first.items()}
-        missing = [name for name in states if before and f"{STATE}{name}" not in found]
-        if missing:
-            raise ValueError(f"the states of client {self.client} lack {', '.join(missing)}")
         device = self.common.x0.device
         self.store.load({name: v.to(device).unsqueeze(0) for name, v in states.items()})
         scratch = {

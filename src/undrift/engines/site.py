@@ -89,14 +89,6 @@ class Site(Part):
         if work.ends:
             self.ends, self.enders = [*work.ends], work.members
 
-    def adopt(self, work: Work) -> None:
-        """Make states theirs of clients that did not take part in this round."""
-        if work.states:
-            places = self._places(work.members)
-            # Stores outside the device take back the rows of the cohort that they gave last.
-            self.store.gather(places)
-            self.store.scatter(places, dict(work.states))
-
     def begin(self) -> None:
         """Drop what only the round before needed."""
         self._scratch = self._read = None
@@ -106,7 +98,10 @@ class Site(Part):
         """Return to the states at the beginning of the round."""
         # The latest first: a client that worked in two phases returns to what it had before both.
         for members, rows in reversed(self._undo):
-            self.adopt(Work(members, rows))
+            places = self._places(members)
+            # Stores outside the device take back the rows of the cohort that they gave last.
+            self.store.gather(places)
+            self.store.scatter(places, dict(rows))
         self.ends = []
         self.begin()
 
