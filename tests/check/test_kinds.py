@@ -45,6 +45,8 @@ def test_a_new_file_passes_its_checks(tmp_path, kind):
         ("network", "my-net"),
         ("objective", "FedLC"),
         ("objective", "mine"),
+        ("method", "FedAvg"),
+        ("method", "../Mine"),
     ],
 )
 def test_names_that_nothing_new_can_have(tmp_path, kind, name):

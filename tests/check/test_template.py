@@ -65,13 +65,6 @@ def test_an_adaptive_server_step_is_told_what_to_declare(tmp_path):
     assert not {"affine", "rotation"} & {name for name in ended if ended[name].failure}
 
 
-@pytest.mark.parametrize("name", ["mine", "../Mine", "FedAvg"])
-def test_names_that_no_method_can_have(tmp_path, name):
-    with pytest.raises(BadName):
-        write(name, tmp_path)
-    assert not any(tmp_path.iterdir())
-
-
 def test_state_on_self_is_told_with_its_line(tmp_path):
     file = write("Mine", tmp_path)
     code, kept = file.read_text(), "        self.c = c\n"

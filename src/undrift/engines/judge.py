@@ -155,5 +155,7 @@ def lengths(rows: Sequence[ClientRows]) -> list[float]:
         with one_for_few(row.v):
             norms.append(torch.linalg.vector_norm(row.v, dim=-1))
     # One list for all vectors: on a GPU every look waits for the work before it.
-    found: list[float] = torch.cat(norms).tolist() if norms else []
+    found: list[float] = []
+    if norms:
+        found = (torch.cat(norms) if len(norms) > 1 else norms[0]).tolist()
     return found
