@@ -10,7 +10,7 @@ from undrift.core import BadParameters, Message, Method, Phase, Scratch, State, 
 from undrift.core.aggregation import WeightedMean
 from undrift.core.cohort import Sampling
 from undrift.core.method import Round
-from undrift.core.params import check, describe, hints, unknown
+from undrift.core.params import describe, hints, read, unknown
 from undrift.core.streams import Streams
 from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, Scaffold, find
 
@@ -51,7 +51,7 @@ def test_hyper_parameters_complain_all_at_once():
 
 
 def test_unknown_names_suggest_the_nearest():
-    problems = check(FedAvg, {"lrr": 1.0})
+    _, problems = read(FedAvg, {"lrr": 1.0})
     assert "did you mean lr?" in problems["lrr"]
     assert "missing" in problems["lr"]
     assert "did you mean Scaffold?" in unknown("method", "scafold", registry)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from undrift import problems
-from undrift.core.params import BadParameters, check, hints
+from undrift.core.params import BadParameters, hints
 from undrift.core.streams import Streams
 from undrift.data import partition
 from undrift.data.tables import load
@@ -105,7 +105,7 @@ def test_every_name_builds(name):
     problem = spec.build()
     assert problem.clients == spec.clients
     assert np.isfinite(problem.metrics(problem.start())["loss"])
-    assert check(kind, dataclasses.asdict(spec)) == {}
+    assert kind(**dataclasses.asdict(spec)) == spec
 
 
 @pytest.mark.parametrize("name", catalog.registry)

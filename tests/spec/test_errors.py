@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from undrift.spec.errors import BadSpec, Complaint, Origin
+from undrift.spec.errors import BadSpec, Complaint, Origin, keys_of
 
 
 def test_equal_complaints_are_told_once_and_in_the_order_of_lines():
@@ -17,7 +17,8 @@ def test_equal_complaints_are_told_once_and_in_the_order_of_lines():
 def test_fields_have_the_line_of_their_keys():
     origin = Origin("p.toml", "name = 1\n[[column]]\nof = 2\n[[column]]\nrows = 3\n")
     problems = {"name": "a", "column.1.rows": "b", "column.1.of": "c", "column.0": "d"}
-    lines = {c.path: c.line for c in origin.complaints((), problems)}
+    found = [origin.complaint(keys_of(at), text) for at, text in problems.items()]
+    lines = {c.path: c.line for c in found}
     assert lines == {
         ("name",): 1,
         ("column", 1, "rows"): 5,

@@ -61,7 +61,7 @@ def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
     faults = [fault for fault in spec.faults or () if fault.kind != "label-noise"]
     several = options.workers if number is None else 1
     if wrong := options.refuse(several or 1, clients, spec.aggregation, faults):
-        refuse(spec.origin.complaints((), wrong))
+        refuse([spec.origin.complaint(tuple(at.split(".")), text) for at, text in wrong.items()])
     if number is None:
         yield launch(spec, args) if args.check else None
         return

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
 from undrift.core.aggregation import MEAN, Aggregation, Robust
-from undrift.core.params import THEORY, BadParameters, Record, Refusal, check, hints, plain, values
+from undrift.core.params import THEORY, Record, Refusal, hints
 from undrift.core.problem import NO_MINIMISER
 from undrift.core.struct import Message, State
 
@@ -117,6 +117,7 @@ class Method(Exchange, Record):
     if TYPE_CHECKING:
         __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
 
+    by_theory = True
     abstract: ClassVar[bool] = True
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
@@ -165,16 +166,6 @@ class Method(Exchange, Record):
         cls.abstract, cls.nested = abstract, _nested(cls)
         if register and not abstract:
             registry[cls.__name__] = cls
-
-    def __post_init__(self) -> None:
-        for name, value in values(self).items():
-            if getattr(value, "ndim", None) == 0:  # a number of NumPy's or torch's
-                object.__setattr__(self, name, plain(value))
-        problems = check(type(self), values(self), theory=True)
-        if not problems and not self.open_fields():
-            problems = self.conditions()
-        if problems:
-            raise BadParameters(type(self).__name__, problems)
 
     def open_fields(self) -> list[str]:
         """Hyper-parameters still to be set by theory."""

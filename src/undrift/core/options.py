@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from undrift.core.aggregation import MEAN, Aggregation
 from undrift.core.cohort import Sampling
@@ -19,14 +19,14 @@ from undrift.core.params import (
     Positive,
     Record,
     Refusal,
-    not_allowed,
-    plain,
+    Rule,
 )
 from undrift.core.problem import Problem
 from undrift.core.schedules import Schedule
 from undrift.core.struct import Vec
 
 Scope = Literal["task", "whole", "reference"]
+StepsOfEach = Annotated[list[Count], Rule("list of whole number >= 1, one for each client", len)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class RunOptions:
         judge: whose work counts, and when a run gives up: a table.
     """
 
-    steps: Count | list[Count] = 1
+    steps: Count | StepsOfEach = 1
     epochs: Count | None = None
     cohort: Sampling | None = None
     batch: Count | None = None
@@ -173,13 +173,11 @@ def refuse(
 
 def conflicts(given: Mapping[str, object], batch: object) -> dict[str, str]:
     """Setting -> why it does not go with the others of a table; ``batch`` may be from another."""
-    given, wrong = plain(given), {}
+    wrong = {}
     if given.get("epochs") is not None and given.get("steps", 1) != 1:
         wrong["epochs"] = "give steps or epochs, not both"
     elif given.get("epochs") is not None and batch is None:
         wrong["epochs"] = "epochs need mini-batches: add batch, or give steps instead of epochs"
-    if given.get("steps") == []:
-        wrong["steps"] = not_allowed("steps", [], "one number for all clients, or one for each")
     return wrong
 
 

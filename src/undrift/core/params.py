@@ -131,6 +131,10 @@ class BadParameters(ValueError):
         self.owner, self.problems = owner, dict(problems)
         super().__init__("\n".join(f"{owner}: {text}" for text in problems.values()))
 
+    def under(self, name: str | int) -> dict[str, str]:
+        """The problems as those of a field that holds ``owner``: ``cohort.size``, ``faults.0``."""
+        return {f"{name}.{at}".rstrip("."): text for at, text in self.problems.items()}
+
 
 @contextmanager
 def about(owner: str, field: str, before: str = "") -> Iterator[None]:
@@ -151,15 +155,15 @@ def fields(cls: type) -> tuple[dataclasses.Field[object], ...]:
     return dataclasses.fields(typing.cast(Any, cls))
 
 
+_declared: dict[type, Mapping[str, object]] = {}
+
+
 def hints(cls: type) -> Mapping[str, object]:
     """Field name -> declared type, with its range."""
-    return _hints(cls)
-
-
-@cache
-def _hints(cls: type) -> Mapping[str, object]:
-    resolved = typing.get_type_hints(cls, include_extras=True)
-    return types.MappingProxyType({f.name: resolved[f.name] for f in fields(cls)})
+    if cls not in _declared:
+        resolved = typing.get_type_hints(cls, include_extras=True)
+        _declared[cls] = types.MappingProxyType({f.name: resolved[f.name] for f in fields(cls)})
+    return _declared[cls]
 
 
 def values(record: object) -> dict[str, Any]:
@@ -207,28 +211,8 @@ def section(cls: type, title: str) -> list[str]:
 
 
 def fits(value: object, hint: object) -> bool:
-    """Whether ``value`` is what ``hint`` declares. Only int is converted, to float."""
-    base, allowed, choices = _parts(hint)
-    if choices:
-        return any(fits(value, choice) for choice in choices)
-    return _kind(value, base) and not _huge(value) and (allowed is None or value in allowed)
-
-
-def _kind(value: object, base: object) -> bool:
-    """Whether ``value`` is of the kind ``base``, whatever its range."""
-    origin, arguments = typing.get_origin(base), typing.get_args(base)
-    if origin is Literal:
-        return any(type(value) is type(v) and value == v for v in arguments)
-    if origin is list:
-        return isinstance(value, (list, tuple)) and all(fits(v, arguments[0]) for v in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(fits(v, arguments[1]) for v in value.values())
-    if base is Any or base is object:
-        return True
-    if base in (float, int):
-        numbers = (int, float) if base is float else int
-        return isinstance(value, numbers) and not isinstance(value, bool)
-    return isinstance(base, type) and isinstance(value, base)
+    """Whether ``value`` is what ``hint`` declares."""
+    return _as_declared(value, hint) is not _MISFIT
 
 
 def alternatives(hint: object) -> tuple[object, ...]:
@@ -243,86 +227,59 @@ def numeric(hint: object) -> bool:
     return base in (float, int) or any(map(numeric, choices))
 
 
-@cache
-def needed(cls: type) -> frozenset[str]:
+def needed(cls: type) -> list[str]:
     """The fields without a default."""
     # A field has one of both at most, so they are the same where both are missing.
-    return frozenset(field.name for field in fields(cls) if field.default is field.default_factory)
-
-
-def check(
-    cls: type,
-    values: Mapping[str, object],
-    *,
-    theory: bool = False,
-    kind: str = "parameter",
-    names: Iterable[str] | None = None,
-    partial: bool = False,
-) -> dict[str, str]:
-    """Problems of ``values`` as arguments of the dataclass ``cls``: unknown, missing, out of range.
-
-    An unknown one is called a ``kind``, and ``names`` are listed instead of it, or all fields. With
-    ``partial`` a field may be missing.
-    """
-    declared = hints(cls)
-    problems = {
-        name: unknown(kind, name, names or declared) for name in values if name not in declared
-    }
-    for name, hint in declared.items():
-        value = values.get(name)
-        missing = name not in values
-        left_to_theory = theory and value == THEORY and numeric(hint)
-        if missing and (partial or name not in needed(cls)):
-            continue
-        if not missing and (left_to_theory or fits(value, hint)):
-            continue
-        by_theory = theory and name in vars(cls).get("prescribed", ())
-        allowed = describe(hint) + (f', or "{THEORY}"' if by_theory else "")
-        if missing:
-            problems[name] = f"{name} is missing: {allowed}"
-        else:
-            counts = numeric(hint) or isinstance(value, list)
-            most = f", at most {LARGEST}" if counts and _huge(value) else ""
-            problems[name] = not_allowed(name, value, allowed + most)
-    return problems
+    return [field.name for field in fields(cls) if field.default is field.default_factory]
 
 
 def read(
     cls: type,
     given: Mapping[str, object],
     *,
-    theory: bool = False,
     kind: str = "parameter",
     names: Iterable[str] | None = None,
     partial: bool = False,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The fields of ``cls`` in a table, as they are declared, and what is wrong with the others.
 
-    The only reader of settings: keywords of Python and tables of TOML both come here. A field of a
-    record inside is named with dots, as ``cohort.size`` or ``faults.0.rate``. The options are those
-    of :func:`check`.
+    The only reader of settings: keywords of Python and tables of TOML both come here, and records
+    read their own fields by it. A field of a record inside is named with dots, as ``cohort.size``
+    or ``faults.0.rate``. An unknown one is called a ``kind``, and ``names`` are listed instead of
+    it, or all fields. With ``partial`` a field may be missing.
     """
-    declared, values, problems = hints(cls), dict[str, object](), dict[str, str]()
+    declared, found, problems = hints(cls), dict[str, object](), dict[str, str]()
+    theory = getattr(cls, "by_theory", False)
     for name, value in given.items():
+        if name not in declared:
+            problems[name] = unknown(kind, name, names or declared)
+            continue
+        hint = declared[name]
+        if theory and isinstance(value, str) and value == THEORY and numeric(hint):
+            found[name] = value
+            continue
         try:
-            values[name] = _as_declared(declared.get(name), plain(value))
+            read_value = _as_declared(value, hint)
         except BadParameters as error:
-            problems |= {f"{name}.{at}".rstrip("."): text for at, text in error.problems.items()}
-            values[name] = None
-    bad = {name.partition(".")[0] for name in problems}
-    wrong = check(cls, values, theory=theory, kind=kind, names=names, partial=partial)
-    problems |= {name: text for name, text in wrong.items() if name not in bad}
-    return {n: v for n, v in values.items() if n not in bad and n not in wrong}, problems
+            problems |= error.under(name)
+            continue
+        if read_value is not _MISFIT:
+            found[name] = read_value
+            continue
+        most = f", at most {LARGEST}" if _huge(value) else ""
+        problems[name] = not_allowed(name, plain(value), _allowed(cls, name) + most)
+    for name in () if partial else needed(cls):
+        if name not in given:
+            problems[name] = f"{name} is missing: {_allowed(cls, name)}"
+    return found, problems
 
 
-def made(
-    cls: type[T],
-    given: object,
-    *,
-    theory: bool = False,
-    kind: str = "",
-    names: Iterable[str] | None = None,
-) -> T:
+def _allowed(cls: type, name: str) -> str:
+    by_rule = name in vars(cls).get("prescribed", ())
+    return describe(hints(cls)[name]) + (f', or "{THEORY}"' if by_rule else "")
+
+
+def made(cls: type[T], given: object, *, kind: str = "", names: Iterable[str] | None = None) -> T:
     """A dataclass from a table of its fields, or itself.
 
     Raises :class:`BadParameters` with everything that is wrong: by fields, or under "" if all is.
@@ -333,52 +290,81 @@ def made(
     if not isinstance(given, Mapping):
         text = not_allowed(owner, given, f"a table of {', '.join(hints(cls))}")
         raise BadParameters(owner, {"": text})
-    kind = kind or f"parameter of {owner}"
-    values, problems = read(cls, given, theory=theory, kind=kind, names=names)
-    if not problems:
-        try:
-            return cls(**values)
-        except BadParameters as error:
-            problems = error.problems
-    raise BadParameters(owner, problems)
+    values, problems = read(cls, given, kind=kind or f"parameter of {owner}", names=names)
+    if problems:
+        raise BadParameters(owner, problems)
+    return cls(**values)
 
 
-def _as_declared(hint: object, value: object) -> object:
-    """``value`` with the tables in it turned into the records that ``hint`` declares."""
+_MISFIT = object()
+"""Stands for a value that is not what its field declares."""
+
+
+def _as_declared(value: object, hint: object) -> Any:
+    """``value`` as ``hint`` declares it: tables as records, numbers of NumPy's as Python's.
+
+    Raises :class:`BadParameters` about what is inside a record.
+    """
+    value, (base, allowed, choices) = plain(value), _parts(hint)
     if value is None:
-        return None
-    for choice in _parts(hint)[2] or (hint,):
-        if isinstance(choice, type) and issubclass(choice, Record):
-            return choice.read(value)
-        if isinstance(choice, type) and dataclasses.is_dataclass(choice):
-            return made(choice, value) if isinstance(value, Mapping) else value
-        if typing.get_origin(choice) is list and isinstance(value, list | tuple):
-            return _all_as_declared(typing.get_args(choice)[0], value)
-    return value
+        return None if base is Any or type(None) in choices else _MISFIT
+    for choice in choices:
+        found = _as_declared(value, choice)
+        if found is not _MISFIT:
+            return found
+    origin, inner = typing.get_origin(base), typing.get_args(base)
+    if isinstance(base, type) and issubclass(base, Record) and not isinstance(value, base):
+        return base.read(value)
+    if isinstance(base, type) and dataclasses.is_dataclass(base) and isinstance(value, Mapping):
+        return made(base, value)
+    if origin is list:
+        value = _all_as_declared(value, inner[0]) if isinstance(value, list | tuple) else _MISFIT
+        good = value is not _MISFIT
+    elif origin is dict:
+        good = isinstance(value, dict) and all(fits(one, inner[1]) for one in value.values())
+    elif origin is Literal:
+        good = value in inner and type(value) in map(type, inner)
+    elif base is float or base is int:
+        good = isinstance(value, int) or (base is float and isinstance(value, float))
+        good = good and not isinstance(value, bool) and not _huge(value)
+    else:
+        good = base is Any or (isinstance(base, type) and isinstance(value, base))
+    return value if good and (allowed is None or value in allowed) else _MISFIT
 
 
-def _all_as_declared(hint: object, values: Sequence[object]) -> list[object]:
+def _all_as_declared(values: Sequence[object], hint: object) -> Any:
     found, problems = list[object](), dict[str, str]()
     for i, value in enumerate(values):
         try:
-            found.append(_as_declared(hint, value))
+            found.append(_as_declared(value, hint))
         except BadParameters as error:
-            problems |= {f"{i}.{at}".rstrip("."): text for at, text in error.problems.items()}
+            problems |= error.under(i)
     if problems:
         raise BadParameters("", problems)
-    return found
+    return _MISFIT if _MISFIT in found else found
+
+
+def _huge(value: object) -> bool:
+    return isinstance(value, int) and abs(value) > LARGEST
 
 
 class Record:
-    """A frozen dataclass that is checked when it is made.
+    """A frozen dataclass that reads and checks its fields when it is made.
 
     ``owner`` is its name in a spec and in complaints; left out, it is that of its class.
     """
 
     owner: ClassVar[str] = ""
+    by_theory: ClassVar[bool] = False
+    """Whether the word "theory" may stand for its numbers."""
 
     def __post_init__(self) -> None:
-        if problems := check(type(self), values(self)) or self.conditions():
+        found, problems = read(type(self), vars(self), partial=True)
+        vars(self).update(found)
+        # What theory has still to set cannot be compared with other fields.
+        if not problems and not (self.by_theory and THEORY in found.values()):
+            problems = self.conditions()
+        if problems:
             raise BadParameters(self.owner or type(self).__name__, problems)
 
     def conditions(self) -> dict[str, str]:
@@ -460,11 +446,7 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
 
 
 def plain(value: object) -> Any:
-    """``value`` with the numbers and arrays of NumPy and torch in it turned into Python's own."""
-    if isinstance(value, Mapping):
-        return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [plain(inner) for inner in value]
+    """A number or an array of NumPy or torch as Python's own; anything else as it is."""
     return value.tolist() if hasattr(value, "tolist") and not isinstance(value, type) else value
 
 
@@ -473,19 +455,12 @@ def fold(name: str) -> str:
     return name.casefold().replace("+", "plus").replace("-", "").replace("_", "")
 
 
-def _huge(value: object) -> bool:
-    """Whether a whole number, or one in a list, has more than 64 bits."""
-    if isinstance(value, (list, tuple)):
-        return any(map(_huge, value))
-    return isinstance(value, int) and abs(value) > LARGEST
-
-
 @cache
 def _parts(hint: object) -> tuple[object, Range | Rule | None, tuple[object, ...]]:
     """The type of a field, which of its values are allowed, and the members of a union."""
     if typing.get_origin(hint) is Annotated:
         base, *notes = typing.get_args(hint)
-        allowed = next((n for n in notes if isinstance(n, Range | Rule)), None)
+        allowed = notes[0] if isinstance(notes[0], Range | Rule) else None
         return base, allowed, alternatives(base)
     return hint, None, alternatives(hint)
 

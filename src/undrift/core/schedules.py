@@ -195,7 +195,7 @@ class Computed(Schedule):
     function: Callable[[int], float]
 
     def __post_init__(self) -> None:
-        pass
+        pass  # a function is taken as it is
 
     def __repr__(self) -> str:
         named = getattr(self.function, "__qualname__", type(self.function).__name__)

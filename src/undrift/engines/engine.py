@@ -90,7 +90,7 @@ class Engine:
                 (mine if name in hints(self.Options) else given)[name] = value
         own, problems = read(self.Options, mine)
         values, wrong = read(RunOptions, given, kind="setting")
-        problems |= conflicts(given, given.get("batch")) | wrong | not_methods(method, problem)
+        problems |= conflicts(values, given.get("batch")) | wrong | not_methods(method, problem)
         if not fits(plain(seed), Natural):
             problems["seed"] = not_allowed("seed", seed, describe(Natural))
         if isinstance(problem, str):

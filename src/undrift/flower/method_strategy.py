@@ -19,7 +19,7 @@ from undrift.core.cohort import Sampling
 from undrift.core.faults import Judging
 from undrift.core.method import Method
 from undrift.core.options import Training
-from undrift.core.params import BadParameters, not_allowed, plain, values
+from undrift.core.params import BadParameters, not_allowed, values
 from undrift.core.problem import Facts
 from undrift.core.schedules import Schedule
 from undrift.engines.federated import Federated, Remote
@@ -91,7 +91,7 @@ def strategy(
     return MethodStrategy(
         method,
         clients,
-        as_toml(plain(setting)),
+        as_toml(setting),
         seed,
         {"absent": absent, "joining": joining},
         fraction_evaluate=fraction_evaluate,

@@ -14,7 +14,7 @@ from typing import (
     dataclass_transform,
 )
 
-from undrift.core.params import BadParameters, check, values
+from undrift.core.params import Record
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +78,7 @@ def needed(value: Value | None) -> Value:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Objective:
+class Objective(Record):
     """A local loss; subclasses become frozen dataclasses whose fields are its weights."""
 
     needs: ClassVar[tuple[Need, ...]] = ()
@@ -91,14 +91,6 @@ class Objective:
         super().__init_subclass__()
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         registry[cls.__name__] = cls
-
-    def __post_init__(self) -> None:
-        if problems := check(type(self), values(self)) or self.conditions():
-            raise BadParameters(type(self).__name__, problems)
-
-    def conditions(self) -> dict[str, str]:
-        """Field -> what is wrong with it, given the others."""
-        return {}
 
     def loss(self, local: Network, batch: Batch, others: Others) -> Tensor:
         """The loss of one client's mini-batch, a scalar.

@@ -22,7 +22,6 @@ from undrift.core.params import (
     hints,
     made,
     not_allowed,
-    plain,
     read,
     unknown,
     values,
@@ -40,7 +39,7 @@ from undrift.runs.prepare import Setup, Task, build, placed, ready, resolved
 from undrift.runs.tensorboard import missing
 from undrift.runs.trial import TrialRules
 from undrift.spec.errors import Origin
-from undrift.spec.reader import interpret
+from undrift.spec.reader import Reader
 from undrift.spec.schema import (
     Entry,
     FolderName,
@@ -51,7 +50,6 @@ from undrift.spec.schema import (
     absent,
     as_toml,
     changed,
-    readable,
 )
 
 Methods = Method | Sequence[Method] | Mapping[str, Method]
@@ -68,8 +66,8 @@ def labelled(methods: Methods) -> dict[str, Method]:
         given: Sequence[Any] = methods if isinstance(methods, list | tuple) else [methods]
         pairs = [(type(method).__name__, method) for method in given]
     labels = [label for label, _ in pairs]
-    if not labels or len({*labels}) < len(labels) or not all(map(readable, labels)):
-        text = "give a method, or several by labels that differ and can be printed"
+    if not labels or len({*labels}) < len(labels) or not fits(labels, list[Label]):
+        text = f"give a method, or several by labels that differ, each {describe(Label)}"
         raise BadParameters("run", {"method": not_allowed("method", labels, text)})
     return dict(pairs)
 
@@ -129,14 +127,14 @@ def settle(
     parameters: Mapping[str, object],
 ) -> Call:
     """What a call asks for. Raises :class:`BadParameters` with everything that is wrong with it."""
-    methods, named = labelled(method), dict[str, Any](plain(parameters))
+    methods, named = labelled(method), dict[str, Any](parameters)
     if isinstance(problem, Mapping):
-        named = {**plain(problem), **named}
+        named = {**problem, **named}
         problem = str(named.pop("name", "")) or "a table without its name"
     asked = {name: _name(v) for name, v in given.items() if v is not None or name in NEEDED}
     mine = {name: value for name, value in asked.items() if name in hints(Settings)}
     settings, wrong = read(Settings, mine, kind="setting", partial=True)
-    wrong |= conflicts(mine, mine.get("batch"))
+    wrong |= conflicts(settings, mine.get("batch"))
     for one in methods.values():
         wrong |= not_methods(one, problem)
     if "device" in settings and (text := absent(settings["device"])):
@@ -149,7 +147,7 @@ def settle(
     try:
         save = None if given.get("save") is None else Save.read(given["save"])
     except BadParameters as error:
-        wrong |= {f"save.{name}".rstrip("."): text for name, text in error.problems.items()}
+        wrong |= error.under("save")
     if "problem" not in wrong and not isinstance(problem, Method):
         wrong |= _about(problem, named, [*given])
     if wrong:
@@ -242,8 +240,6 @@ def _speakable(call: Call) -> bool:
 
 def _spec(call: Call, problem: str, save: Save, options: Values) -> Spec:
     """What a spec of a call would be read as."""
-    if wrong := [label for label in call.methods if not fits(label, Label)]:
-        raise BadParameters("run", {"method": not_allowed("label", wrong[0], describe(Label))})
     top = {**vars(call.settings), "name": run_name(save.folder)}
     entries = tuple(
         Entry(
@@ -269,7 +265,7 @@ def from_dictionary(
     source: Mapping[str, object], name: str, overrides: Sequence[str]
 ) -> Experiment:
     """The experiment of a spec whose content is given; complaints name the keys."""
-    return make(interpret({"name": name, **plain(source)}, Origin("spec"), overrides))
+    return make(Reader({"name": name, **source}, Origin("spec")).spec(overrides))
 
 
 def _recipe(name: str, call: Call, tasks: Sequence[Task]) -> Script:

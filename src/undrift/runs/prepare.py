@@ -194,7 +194,9 @@ def build_all(
         if entry.objective in problems:
             continue
         try:
-            found = build(spec.problem_at(seed), entry.objective, spec.dtype, spec.device)
+            found = build(
+                spec.problem.drawn(spec.vary, seed), entry.objective, spec.dtype, spec.device
+            )
             problems[entry.objective] = found
         except Exception as error:
             circles = isinstance(error, RecursionError)

@@ -314,7 +314,7 @@ class Recorded:
             )
         code = None if trust else distrust("found.module(..., trust=True)")
         spec = load_spec(self.folder.file("spec.toml"), code=code)
-        problem = spec.problem_at(spec.seeds[0] if seed is None else seed).build()
+        problem = spec.problem.drawn(spec.vary, spec.seeds[0] if seed is None else seed).build()
         net = models.module(problem, problem.start())
         net.load_state_dict(tensors)
         return net

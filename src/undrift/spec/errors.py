@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -44,15 +44,16 @@ class BadFile(ValueError):
         super().__init__(f"{file}{'' if line is None else f':{line}'}: {text}")
 
 
+@dataclasses.dataclass
 class Origin:
     """Where each part of a spec was written; ``flags`` are those of the command line, by path.
 
     Without a ``text`` the spec is a dictionary of Python, and a place is told by its keys.
     """
 
-    def __init__(self, source: str, text: str | None = None):
-        self.source, self.text = source, text
-        self.flags: dict[Keys, str] = {}
+    source: str
+    text: str | None = None
+    flags: dict[Keys, str] = dataclasses.field(default_factory=dict)
 
     def complaint(self, path: Keys, text: str) -> Complaint:
         # A flag may have set what is wrong, the table around it, or something inside.
@@ -62,10 +63,6 @@ class Origin:
         if self.text is None:
             return Complaint(path, text, self.source + "".join(f"[{key!r}]" for key in path))
         return Complaint(path, text, self.source, line_of(self.text, path))
-
-    def complaints(self, path: Keys, problems: Mapping[str, str]) -> list[Complaint]:
-        """About fields of the table at ``path``, written with dots."""
-        return [self.complaint((*path, *keys_of(at)), text) for at, text in problems.items()]
 
 
 def keys_of(field: str) -> Keys:

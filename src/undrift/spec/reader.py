@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from undrift import methods, objectives
 from undrift.core.method import Method
@@ -27,7 +28,7 @@ from undrift.problems import named
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_images, own_problem
 from undrift.spec.document import parsed
 from undrift.spec.document import read as text_of
-from undrift.spec.errors import BadFile, BadSpec, Complaint, Keys, Origin
+from undrift.spec.errors import BadFile, BadSpec, Complaint, Keys, Origin, keys_of
 from undrift.spec.schema import PER_METHOD, SETTINGS, Entry, Label, Settings, Spec, Values, path_of
 from undrift.spec.user_files import NAMES, Code, UserCall, UserFiles, parameters
 
@@ -47,74 +48,75 @@ def load(source: str | Path, flags: Iterable[str] = (), code: Code | None = None
     The Python files that a spec names are executed; ``code`` is called before that, and may raise.
     Raises :class:`BadSpec`.
     """
-    return parse(text_of(source), str(source), flags, code)
+    text = text_of(source)
+    return Reader(parsed(text, str(source)), Origin(str(source), text), code).spec(flags)
 
 
 def parse(
     text: str, source: str = "spec", flags: Iterable[str] = (), code: Code | None = None
 ) -> Spec:
     """A spec from its text; files of methods are looked for beside ``source``."""
-    return interpret(parsed(text, source), Origin(source, text), flags, code)
-
-
-def interpret(
-    document: Values, origin: Origin, flags: Iterable[str] = (), code: Code | None = None
-) -> Spec:
-    """A spec from its document, which is not changed."""
-    return Reader(document, origin, code).spec(flags)
+    return Reader(parsed(text, source), Origin(source, text), code).spec(flags)
 
 
 class Reader:
     """One reading of a document; complaints are gathered until all of it has been read."""
 
-    def __init__(self, document: Values, origin: Origin, code: Code | None):
-        self.document, self.origin = document, origin
+    def __init__(self, document: Values, origin: Origin, code: Code | None = None):
+        self.document = deepcopy(document)  # flags change it in place
+        self.origin = origin
+        found = self.document.get("method")
+        self.methods: list[Any] = found if isinstance(found, list) else []
         self.files = UserFiles(Path(origin.source).parent, code)
         self.complaints: list[Complaint] = []
 
-    def spec(self, flags: Iterable[str]) -> Spec:
+    def spec(self, flags: Iterable[str] = ()) -> Spec:
         """The spec; raises :class:`BadSpec`."""
-        kinds = [self.method_kind(i, table) for i, table in enumerate(tables(self.document))]
+        kinds = [
+            self.find(("method", i), table, methods.find, methods.__all__)
+            for i, table in enumerate(self.methods)
+        ]
         # A flag is for the methods that have its field, so that their classes are needed first.
-        fields = [[*hints(kind), *PER_METHOD] if kind else [] for kind in kinds]
-        self.document, wrong = override(self.document, flags, fields, self.origin)
-        self.complaints += wrong
-        calls = {key: self.call(key) for key in CALLS if key in self.document}
+        for flag in flags:
+            self.override(flag, kinds)
+        calls = dict[str, UserCall]()
+        for key in CALLS:
+            if key in self.document and (call := self.call(key)):
+                calls[key] = call
         problem = self.problem(calls)
-        others = (*TABLES, ITEM)
-        given = {key: value for key, value in self.document.items() if key not in others}
+        given = without(self.document, (*TABLES, ITEM))
         top = self.settings(given, (), given.get("batch"))
         for part in top.get("vary", ()):
             if problem and part not in (known := ("draws", *problem.decided)):
-                self.complain(("vary",), f"of {problem.name} seeds decide {' and '.join(known)}")
+                text = f"of {problem.name} seeds decide {' and '.join(known)}"
+                self.complain((), {"vary": text})
         clients = getattr(problem, "clients", None)
-        entries = [
-            self.entry(i, kind, table, top, clients) if kind else None
-            for i, (kind, table) in enumerate(zip(kinds, tables(self.document), strict=False))
-        ]
-        labels = [entry and entry.label for entry in entries]
-        for i, label in enumerate(labels):
-            if label and label in labels[:i]:
-                text = f"two methods are called {label!r}: give one another label"
-                self.complain(("method", i, "label"), text)
+        entries = list[Entry]()
+        for i, kind in enumerate(kinds):
+            if kind and (entry := self.entry(i, kind, top, clients)):
+                if entry.label in [other.label for other in entries]:
+                    text = f"two methods are called {entry.label!r}: give one another label"
+                    self.complain(("method", i), {"label": text})
+                entries.append(entry)
         if not kinds:
-            self.complain(("method",), "no methods: write [[method]], with two brackets")
+            self.complain((), {"method": "no methods: write [[method]], with two brackets"})
         if self.complaints or problem is None:
             raise BadSpec(self.complaints)
-        sources = {file: plugin.source for file, plugin in self.files.executed.items()}
         return Spec(
             **top,
-            calls={key: call for key, call in calls.items() if call},
+            calls=calls,
             problem=problem,
             problem_name=self.document["problem"]["name"],
             problem_file=self.document["problem"].get("file"),
-            entries=tuple(entry for entry in entries if entry),
-            sources=dict(sorted(sources.items())),
+            entries=tuple(entries),
+            sources=dict(sorted(self.files.sources.items())),
             origin=self.origin,
         )
 
-    def complain(self, path: Keys, text: str) -> None:
-        self.complaints.append(self.origin.complaint(path, text))
+    def complain(self, path: Keys, problems: Mapping[str, str]) -> None:
+        """About fields of the table at ``path``, written with dots."""
+        for field, text in problems.items():
+            self.complaints.append(self.origin.complaint((*path, *keys_of(field)), text))
 
     @contextmanager
     def complaining(self, path: Keys) -> Iterator[None]:
@@ -122,105 +124,106 @@ class Reader:
         try:
             yield
         except BadParameters as error:
-            self.complaints += self.origin.complaints(path, error.problems)
+            self.complain(path, error.problems)
         except BadFile as error:
-            self.complain((*path, "file"), str(error))
+            self.complain(path, {"file": str(error)})
         except ValueError as error:
-            self.complain((*path, "name"), str(error))
+            self.complain(path, {"name": str(error)})
+
+    def find(
+        self, path: Keys, table: object, ours: Callable[[str], object], known: Iterable[str]
+    ) -> Any:
+        """What the table at ``path`` names: in a file of the user's, or among undrift's own."""
+        kind = path[-1] if isinstance(path[-1], str) else "method"
+        given = table if isinstance(table, dict) else {}
+        name = given.get("name")
+        with self.complaining(path):
+            if not isinstance(name, str):
+                names = f"of {given['file']}" if "file" in given else f"one of {', '.join(known)}"
+                raise ValueError(f"{kind} is a table with a name: {names}")
+            found = self.files.find(kind, given["file"], name) if "file" in given else ours(name)
+            if found is None:
+                raise ValueError(unknown(kind, name, known))
+            return found
+        return None
 
     def settings(self, given: Values, path: Keys, batch: object, partial: bool = False) -> Values:
         """The settings of the top or of a method that are right; the others have complaints."""
         if "objective" in given:
-            at = (*path, "objective")
-            given = {**given, "objective": self.objective(given["objective"], at)}
+            given = {**given, "objective": self.objective(given["objective"], path)}
         names = [*SETTINGS, *TABLES]
         values, problems = read(Settings, given, kind="key", names=names, partial=partial)
-        problems |= conflicts(given, batch)
-        self.complaints += self.origin.complaints(path, problems)
+        if problems := problems | conflicts(values, batch):
+            self.complain(path, problems)
         return values
 
     def objective(self, given: object, path: Keys) -> Objective | None:
         """The local loss: a name, or a table with one."""
-        table = dict(given) if isinstance(given, dict) else {"name": given}
+        table = given if isinstance(given, dict) else {"name": given}
+        path = (*path, "objective")
+        cls = self.find(path, table, objectives.find, sorted(losses))
+        if cls is None:
+            return None
         with self.complaining(path):
-            name, file = _name("objective", table, losses), table.pop("file", None)
-            if file is None:
-                cls = objectives.find(name)
-            else:
-                cls = cast("type[Objective]", self.files.find("objective", file, name))
-                cls.file = str(file)
-            if cls is None:
-                raise ValueError(unknown("objective", name, sorted(losses)))
-            del table["name"]
-            return made(cls, table)
+            if "file" in table:
+                cls.file = str(table["file"])
+            found: Objective = made(cls, without(table, NAMES))
+            return found
         return None
 
-    def problem(self, calls: Mapping[str, UserCall | None]) -> named.Named | None:
+    def problem(self, calls: Mapping[str, UserCall]) -> named.Named | None:
         """The parameters of the problem, with a network and data of the user's."""
-        table, preset = self.document.get("problem"), dict[str, object]()
+        table, preset = self.document.get("problem", {}), dict[str, object]()
+        kind = self.find(("problem",), table, named.find, named.registry)
+        if kind is None:
+            return None
         with self.complaining(("problem",)):
-            name = _name("[problem]", table, named.registry)
-            assert isinstance(table, dict)
             if "file" in table:
-                maker = self.files.find("problem", table["file"], name)
-                kind: type[named.Named] = own_problem(maker, parameters(maker, (OBJECTIVE,)))
+                kind = own_problem(kind, parameters(kind, (OBJECTIVE,)))
             else:
-                kind, preset = named.find(name)
+                kind, preset = kind
             if calls and kind is not named.Images:
                 raise ValueError("[network] and [data] go with the problem images alone")
-            network, data = calls.get("network"), calls.get("data")
-            names = {"model": network.name} if network else {}
-            names |= {"data": data.name} if data else {}
             if calls:
-                kind = own_images(network, data, names)
-            values = preset | {key: value for key, value in table.items() if key not in NAMES}
-            return made(kind, values, kind=f"parameter of {kind.name}")
+                network, data = calls.get("network"), calls.get("data")
+                both = (("model", network), ("data", data))
+                kind = own_images(network, data, {at: call.name for at, call in both if call})
+            values = preset | without(table, NAMES)
+            found: named.Named = made(kind, values, kind=f"parameter of {kind.name}")
+            return found
         return None
 
     def call(self, key: str) -> UserCall | None:
         """A network or data of the user's with its parameters."""
         table = self.document[key]
+        given = {"file": None, **table} if isinstance(table, dict) else table
+        maker = self.find((key,), given, dict[str, object]().get, ["the functions of a file"])
+        if maker is None:
+            return None
         with self.complaining((key,)):
-            name = _name(f"[{key}]", table, ["the functions of a file"])
-            maker = self.files.find(key, table.get("file"), name)
-            given = {name: value for name, value in table.items() if name not in NAMES}
-            values: object = made(parameters(maker, OF_IMAGES), given)
+            values: object = made(parameters(maker, OF_IMAGES), without(table, NAMES))
             return UserCall(table["file"], maker.__name__, maker, values)
         return None
 
-    def method_kind(self, i: int, table: Values) -> type[Method] | None:
-        """The class of the i-th method."""
-        with self.complaining(("method", i)):
-            name = _name("[[method]]", table, methods.__all__)
-            if "file" in table:
-                return cast("type[Method]", self.files.find("method", table["file"], name))
-            if found := methods.find(name):
-                return found
-            raise ValueError(unknown("method", name, methods.__all__))
-        return None
-
-    def entry(
-        self, i: int, kind: type[Method], table: Values, top: Values, clients: int | None
-    ) -> Entry | None:
+    def entry(self, i: int, kind: type[Method], top: Values, clients: int | None) -> Entry | None:
         """The i-th method: how it trains is as the top has it, but for what its own table has."""
-        path = ("method", i)
+        table = self.methods[i]
         given = {key: table[key] for key in PER_METHOD if key in table}
         if isinstance(given.get("training"), dict):
             given["training"] = vars(top.get("training", PLAIN)) | given["training"]
-        own = self.settings(given, path, top.get("batch"), partial=True)
+        own = self.settings(given, ("method", i), top.get("batch"), partial=True)
         used = top | ({"steps": 1} if "epochs" in given else {}) | own
         if "steps" in given:
             used["epochs"] = None
         label = table.get("label", kind.__name__)
         if not fits(label, Label):
-            self.complain((*path, "label"), not_allowed("label", label, describe(Label)))
-        with self.complaining(path):
-            others = {k: v for k, v in table.items() if k not in (*PER_METHOD, *NAMES, "label")}
+            self.complain(("method", i), {"label": not_allowed("label", label, describe(Label))})
+        with self.complaining(("method", i)):
             names = [*hints(kind), *PER_METHOD, "label"]
-            method = made(kind, others, names=names, theory=True)
+            method = made(kind, without(table, (*PER_METHOD, *NAMES, "label")), names=names)
             options = RunOptions(**{name: used[name] for name in hints(RunOptions) if name in used})
             for field, text in refuse(method, options, clients):
-                self.complain(path_of(field, i, table), text)
+                self.complaints.append(self.origin.complaint(path_of(field, i, table), text))
             return Entry(
                 label=label,
                 method=method,
@@ -232,47 +235,51 @@ class Reader:
             )
         return None
 
+    def override(self, flag: str, kinds: Sequence[type[Method] | None]) -> None:
+        """Change the document as a flag ``KEY=VALUE`` says.
 
-def _name(what: str, table: object, known: Iterable[str]) -> str:
-    """The name that a table has."""
-    given = table if isinstance(table, dict) else {}
-    if not isinstance(given.get("name"), str):
-        names = f"of {given['file']}" if "file" in given else f"one of {', '.join(known)}"
-        raise ValueError(f"{what} is a table with a name: {names}")
-    return str(given["name"])
-
-
-def override(
-    document: Values,
-    flags: Iterable[str],
-    fields: Sequence[Sequence[str]],
-    origin: Origin,
-) -> tuple[Values, list[Complaint]]:
-    """``document`` with the changes ``KEY=VALUE`` of ``flags``.
-
-    ``fields`` are what can be set of each method. A key that nobody knows is set like any other: it
-    is refused where the document is read, and ``origin`` blames the flag.
-    """
-    complaints = []
-    for flag in flags:
+        A key that nobody knows is set like any other: it is refused where the document is read, and
+        the flag is blamed.
+        """
         key, equals, text = flag.partition("=")
         path, written = tuple(part.strip() for part in key.split(".")), f"-s {flag:.300}"
         try:
             if not equals:
                 raise ValueError("not KEY=VALUE, as rounds=50")
-            for target in _targets(document, path, fields):
-                document = _changed(document, target, _value(text))
-                origin.flags[target] = written
+            where, path = self.targets(path, kinds)
+            for i in where:
+                table = self.document if i is None else self.methods[i]
+                _set(table, path, _value(text))
+                self.origin.flags[path if i is None else ("method", i, *path)] = written
         except ValueError as error:
-            complaints.append(Complaint(path, str(error), written))
-    return document, complaints
+            self.complaints.append(Complaint(path, str(error), written))
+
+    def targets(
+        self, path: tuple[str, ...], kinds: Sequence[type[Method] | None]
+    ) -> tuple[Sequence[int | None], tuple[str, ...]]:
+        """The methods that a flag changes, or only ``None`` for the top; and its path in there."""
+        fields = [[*hints(kind), *PER_METHOD] if kind else [] for kind in kinds]
+        if path[0] != "method":
+            if len(path) == 1 and path[0] not in SETTINGS and any(path[0] in f for f in fields):
+                raise ValueError(f"unknown key {path[0]!r}; did you mean method.{path[0]}?")
+            return [None], path
+        right = [(i, kind, self.methods[i]) for i, kind in enumerate(kinds) if kind]
+        labels = {str(table.get("label", kind.__name__)): i for i, kind, table in right}
+        chosen, rest = [*range(len(kinds))], path[1:]
+        if not rest:
+            raise ValueError("method is a list of tables: set a value in them, as method.lr")
+        if rest[0] in labels and rest[1:]:
+            chosen, rest = [labels[rest[0]]], rest[1:]
+        found = [i for i in chosen if rest[0] in fields[i]]
+        if not found:
+            known = dict.fromkeys([*(name for i in chosen for name in fields[i]), *labels])
+            raise ValueError(unknown("parameter of the methods", rest[0], known))
+        return found, rest
 
 
-def tables(document: Values) -> list[Values]:
-    """The [[method]]s of a document, if that is what it has under this name."""
-    found = document.get("method")
-    good = isinstance(found, list) and all(isinstance(table, dict) for table in found)
-    return found if isinstance(found, list) and good else []
+def without(table: Values, keys: Collection[str]) -> Values:
+    """The other keys of a table."""
+    return {key: value for key, value in table.items() if key not in keys}
 
 
 def _value(text: str) -> object:
@@ -284,38 +291,12 @@ def _value(text: str) -> object:
     return parsed["value"] if len(parsed) == 1 else text.strip()
 
 
-def _targets(
-    document: Values, path: tuple[str, ...], fields: Sequence[Sequence[str]]
-) -> list[Keys]:
-    """The places a flag changes: one, or a field of every method that has it."""
-    top, *rest = path
-    if top != "method" or not rest:
-        if len(path) == 1 and top not in SETTINGS and any(top in names for names in fields):
-            raise ValueError(f"unknown key {top!r}; did you mean method.{top}?")
-        return [path]
-    labels = [str(table.get("label", table.get("name"))) for table in tables(document)]
-    chosen = [*range(len(labels))]
-    if rest[0] in labels and rest[1:]:
-        chosen, rest = [labels.index(rest[0])], rest[1:]
-    found: list[Keys] = [("method", i, *rest) for i in chosen if rest[0] in fields[i]]
-    if not found:
-        known = dict.fromkeys([*(name for i in chosen for name in fields[i]), *labels])
-        raise ValueError(unknown("parameter of the methods", rest[0], known))
-    return found
-
-
-def _changed(old: object, path: Keys, value: object) -> Values:
-    """The table ``old`` with ``value`` at ``path``; nothing is changed in place."""
-    key, *rest = path
-    table = dict(old) if isinstance(old, dict) else {}
-    inner = table.get(str(key))
-    if not rest:
-        table[str(key)] = value
-    elif isinstance(inner, list) and isinstance(rest[0], int):
-        changed = _changed(inner[rest[0]], tuple(rest[1:]), value)
-        table[str(key)] = [*inner[: rest[0]], changed, *inner[rest[0] + 1 :]]
-    else:
-        if inner is not None and not isinstance(inner, dict):
-            inner = {SHORT.get(str(key), "name"): inner}
-        table[str(key)] = _changed(inner, tuple(rest), value)
-    return table
+def _set(table: Values, path: Sequence[str], value: object) -> None:
+    """Set the value at ``path``; a value on the way there becomes the table that it stands for."""
+    for key in path[:-1]:
+        inner = table.get(key)
+        if not isinstance(inner, dict):
+            inner = {} if inner is None else {SHORT.get(key, "name"): inner}
+        table[key] = inner
+        table = inner
+    table[path[-1]] = value

@@ -12,7 +12,17 @@ from typing import Annotated, Any, Literal
 
 from undrift.core.method import Method
 from undrift.core.options import RunOptions
-from undrift.core.params import Count, Natural, Positive, Record, Rule, Variant, hints, values
+from undrift.core.params import (
+    Count,
+    Natural,
+    Positive,
+    Record,
+    Rule,
+    Variant,
+    hints,
+    plain,
+    values,
+)
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines.options import EngineOptions, StoreOptions
 from undrift.engines.options import registry as engines
@@ -28,13 +38,8 @@ Table = Mapping[str, Any]
 """The same, to be read only."""
 
 
-def readable(label: str) -> bool:
-    """Whether a label can be read in a table and printed on a terminal."""
+def _readable(label: str) -> bool:
     return label.isprintable() and bool(label.strip())
-
-
-def _label(text: str) -> bool:
-    return readable(text) and bool(re.fullmatch(r"[^<>&]{1,40}", text))
 
 
 def _different(values: Sequence[object]) -> bool:
@@ -49,7 +54,7 @@ FolderName = Annotated[
         re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
     ),
 ]
-Label = Annotated[str, Rule("1 to 40 printable characters, not only spaces, none of < > &", _label)]
+Label = Annotated[str, Rule("printable characters, not only spaces", _readable)]
 Device = Annotated[
     str,
     Rule(
@@ -58,7 +63,9 @@ Device = Annotated[
     ),
 ]
 Seeds = Annotated[list[Natural], Rule("a list of one or more different ones", _different)]
-Parts = Annotated[list[Literal["draws", "start", "split"]], Rule(_PARTS, _different)]
+Part = Literal["draws", "start", "split"]
+DRAWS: list[Part] = ["draws"]
+Parts = Annotated[list[Part], Rule(_PARTS, _different)]
 SIMULATE = StoreOptions()
 Accuracy = Annotated[float, Rule("number > 0 and <= 1 (80 % is 0.8)", lambda share: 0 < share <= 1)]
 
@@ -97,7 +104,7 @@ class Settings(RunOptions):
     rounds: Count
     objective: Objective | None = None
     seed: Natural | Seeds = 0
-    vary: Parts = dataclasses.field(default_factory=lambda: ["draws"])
+    vary: Parts = dataclasses.field(default_factory=DRAWS.copy)
     every: Count | None = None
     per_client: bool = False
     engine: EngineOptions = SIMULATE
@@ -172,10 +179,6 @@ class Spec(Settings):
         """Whether the problem is built anew for each seed."""
         return "start" in self.vary or "split" in self.vary
 
-    def problem_at(self, seed: int) -> Named:
-        """The problem's parameters in the run with ``seed``."""
-        return self.problem.drawn(self.vary, seed) if self.anew else self.problem
-
     def draws_at(self, seed: int) -> int:
         """The seed of cohorts, mini-batches and coins in the run with ``seed``."""
         return seed if "draws" in self.vary else 0
@@ -187,10 +190,13 @@ class Spec(Settings):
     def document(self) -> Values:
         """The spec with every default written out, as TOML holds it."""
         file = {} if self.problem_file is None else {"file": self.problem_file}
-        problem = {"name": self.problem_name, **file, **values(self.problem)}
-        own = {name: call.table() for name, call in self.calls.items()}
-        methods = [self._table(entry) for entry in self.entries]
-        return as_toml(self.top() | {"problem": problem, **own, "method": methods})
+        found = self.top()
+        found["problem"] = {"name": self.problem_name, **file, **values(self.problem)}
+        for name, call in self.calls.items():
+            found[name] = call.table()
+        found["method"] = [*map(self._table, self.entries)]
+        whole: Values = as_toml(found)
+        return whole
 
     def toml(self) -> str:
         """The document as a file."""
@@ -251,23 +257,19 @@ def changed(record: object) -> Values:
     return {name: value for name, value in values(record).items() if value != usual[name]}
 
 
-def as_toml(table: Table) -> Values:
-    """Only what TOML holds: no records, no tuples, and nothing for None."""
-    return {key: _plain(value) for key, value in table.items() if value is not None}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Record):
+def as_toml(value: object) -> Any:
+    """``value`` as TOML holds it: no records, no tuples, no arrays, and nothing for None."""
+    if isinstance(value, Objective):
+        file = {"file": value.file} if value.file else {}
+        value = {"name": type(value).__name__, **file, **values(value)}
+    elif isinstance(value, Record):
         name = {"name": value.name} if isinstance(value, Variant) else {}
         value = {**name, **values(value)}
-    elif dataclasses.is_dataclass(value):
-        file = {"file": value.file} if isinstance(value, Objective) and value.file else {}
-        value = {"name": type(value).__name__, **file, **values(value)}
     if isinstance(value, Mapping):
-        return as_toml(value)
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return value
+        return {key: as_toml(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list | tuple):
+        return [as_toml(inner) for inner in value]
+    return plain(value)
 
 
 def varied(document: Table) -> str:

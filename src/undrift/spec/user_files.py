@@ -123,12 +123,14 @@ def distrust(remedy: str) -> Code:
     return refuse
 
 
+@dataclasses.dataclass
 class UserFiles:
     """The Python files that a spec in ``folder`` names, each executed once."""
 
-    def __init__(self, folder: Path, code: Code | None):
-        self.folder, self.code = folder, code
-        self.executed: dict[str, Plugin] = {}
+    folder: Path
+    code: Code | None
+    executed: dict[str, Plugin] = dataclasses.field(default_factory=dict)
+    sources: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
     def find(self, kind: str, file: object, name: str) -> Maker:
         """What a file has under a name; :class:`BadFile`, or ``ValueError`` about the name."""
@@ -152,6 +154,7 @@ class UserFiles:
             if self.code and (self.folder / file).is_file():
                 self.code(file)
             self.executed[file] = execute(self.folder / file)
+            self.sources[file] = self.executed[file].source
         return self.executed[file]
 
 

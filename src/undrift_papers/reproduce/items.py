@@ -13,7 +13,7 @@ from typing import Any, Literal
 from undrift.core.params import Count, Natural, made, unknown
 from undrift.plots.columns import SHARES
 from undrift.spec.errors import Origin
-from undrift.spec.reader import ITEM, interpret
+from undrift.spec.reader import ITEM, Reader
 from undrift.spec.schema import Entry, Spec, Values
 
 PAPERS = Path(str(files("undrift_papers")))
@@ -274,7 +274,7 @@ def _document(file: Path) -> Values:
 @cache
 def _spec(file: Path, flags: tuple[str, ...]) -> Spec:
     """The spec of a file with these changes; panels share many."""
-    return interpret(_document(file), Origin(str(file), file.read_text(encoding="utf-8")), flags)
+    return Reader(_document(file), Origin(str(file), file.read_text(encoding="utf-8"))).spec(flags)
 
 
 def _at(point: Mapping[str, float], entry: Entry) -> Entry:
