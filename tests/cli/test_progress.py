@@ -60,7 +60,7 @@ def test_without_an_optimum_it_is_the_loss_or_the_accuracy_with_its_note(capsys)
 def test_the_bar_shows_it_all_and_takes_labels_as_they_are(monkeypatch):
     terminal, bar = on_terminal(monkeypatch), Progress()
     show(bar, 9, row(3), label="[red]A\x07")
-    bar.bars.progress.refresh()
+    bar.bars.refresh()
     bar.show(done("[red]A\x07"))
     bar.close()
     text = terminal.getvalue()
@@ -76,7 +76,7 @@ def test_the_pace_of_a_run_that_is_resumed_counts_from_there(monkeypatch):
     clock = iter([100.0, 100.0, 100.0, 101.0])
     monkeypatch.setattr("undrift.cli.progress.time.perf_counter", lambda: next(clock))
     show(bar, 100, row(50), row(60))
-    (task,) = bar.bars.progress.tasks
+    (task,) = bar.bars.tasks
     assert task.fields["status"].endswith("100.0 ms/round") and task.completed == 60
 
 

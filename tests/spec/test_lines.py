@@ -6,6 +6,7 @@ import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.spec.texts import paths
 
 from undrift.spec.errors import line_of, locate
 
@@ -91,21 +92,6 @@ def test_what_is_absent_has_the_line_of_what_is_around_it():
     assert line_of(TEXT, ("steps", 3, 1)) == 7
     assert line_of(TEXT, ("problem", "inline", "b", "c", 1, "d")) == 25
     assert line_of("", ()) == 1
-
-
-def paths(value, at=()):
-    """Every path of a parsed document."""
-    if at:
-        yield at
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, inner in items:
-        yield from paths(inner, (*at, key))
 
 
 scalars = st.one_of(

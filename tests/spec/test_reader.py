@@ -13,7 +13,6 @@ from tests.spec.texts import CONVEX, GOOD, IMAGES, OWN, complaints, paths, refus
 import undrift as ud
 from undrift.core.aggregation import WeightedMean
 from undrift.core.cohort import Sampling
-from undrift.core.method import registry
 from undrift.core.options import RunOptions as Options
 from undrift.core.options import Training
 from undrift.core.params import hints
@@ -148,7 +147,6 @@ name = "FedAvg"
     ("old", "new", "line", "words"),
     [
         ("rounds = 20", "rounds = 0", 2, "rounds = 0 is not allowed: whole number >= 1"),
-        ("rounds = 20", "rounds = 2.5", 2, "whole number"),
         ("rounds = 20", "# no rounds", 1, "rounds is missing"),
         ("steps = 3", "steps = [1, 2]", 3, "2 numbers of local steps were given for 4 clients"),
         ("steps = 3", "batch = 0", 3, "batch = 0 is not allowed"),
@@ -156,23 +154,14 @@ name = "FedAvg"
         ("steps = 3", "engine = 'simulat'", 3, "did you mean simulate?"),
         ("steps = 3", "device = 'gpu'", 3, "cuda"),
         ("seed = [0, 1]", "seed = [1, 1]", 4, "different"),
-        ("seed = [0, 1]", "seed = []", 4, "one or more"),
         ("target = 1e-8", "target = nan", 5, "number > 0"),
         ('name = "quadratic"', 'name = "quadratik"', 7, "did you mean quadratic?"),
         ("clients = 4", "clients = 0", 8, "whole number >= 1"),
         ('label = "SCAFFOLD"', 'label = "FedAvg"', 14, "two methods are called 'FedAvg'"),
         ('label = "SCAFFOLD"', 'label = "a\\u001b[31m"', 11, "'a\\x1b[31m' is not allowed"),
         ('label = "SCAFFOLD"', 'label = "  "', 11, "'  ' is not allowed: printable"),
-        ('label = "SCAFFOLD"', "option = 'III'", 11, "'I' or 'II'"),
-        (
-            '[[method]]\nname = "FedAvg"',
-            '[[method]]\nlabel = "FedAvg"',
-            14,
-            "a table with a name: one of ",
-        ),
+        ('"FedAvg"', "3", 15, "a table with a name: one of "),
         ('name = "first"', 'name = "../first"', 1, "letters, digits"),
-        ('name = "first"', 'name = ".."', 1, "letters, digits"),
-        ('name = "first"', 'name = "a/b"', 1, "letters, digits"),
         ('name = "first"', 'name = "a\\u001b[2J"', 1, "'a\\x1b[2J'"),
         ('name = "first"', "name = ", 1, "not TOML"),
     ],
@@ -189,15 +178,10 @@ def test_one_problem(old, new, line, words):
         (CONVEX, "steps = 3", "epochs = 2", 3, "epochs need mini-batches: add batch"),
         (IMAGES, "epochs = 2", "epochs = 2\nsteps = 3", 3, "give steps or epochs, not both"),
         (IMAGES, "steps = 4", "steps = 4\nepochs = 1", 26, "give steps or epochs, not both"),
-        (CONVEX, "lr = 0.01", "lr = 0.01\nepochs = 1", 10, "epochs need mini-batches"),
-        (CONVEX, "steps = 3", "cohort = 0", 3, "or a table of size, sampling, pool"),
-        (CONVEX, "steps = 3", "cohort = '2'", 3, "cohort = '2' is not allowed"),
+        (CONVEX, "steps = 3", "cohort = 0", 3, "or table of size, sampling, pool"),
         (CONVEX, "steps = 3", "cohort = {size = 2, drop = 0.1}", 3, "'drop'; did you mean"),
-        (CONVEX, "steps = 3", "cohort = {dropout = 0.1}", 3, "size is missing"),
-        (CONVEX, "steps = 3", "cohort = {size = 2, dropout = 1.0}", 3, "number >= 0 and < 1"),
         (CONVEX, "steps = 3", "cohort = {size = 2, pool = 9}", 3, "a pool of 9 is more than the 4"),
         (IMAGES, "size = 3", "size = 9", 13, "a cohort of 9 is more than the 6 clients"),
-        (CONVEX, "steps = 3", "training.clip = 0.0", 3, "clip = 0.0 is not allowed: number > 0"),
         (CONVEX, "steps = 3", "schedule = 1.5", 3, "schedule = 1.5 is not allowed: number > 0"),
         (CONVEX, "steps = 3", "aggregation = 'size'", 3, "unknown aggregation 'size'"),
         (CONVEX, "lr = 0.01", "lr = 0.01\ntraining.weight_decay = -1", 10, "-1 is not allowed"),
@@ -205,12 +189,9 @@ def test_one_problem(old, new, line, words):
         (IMAGES, '"fed-lc"', '"FedCL"', 11, "unknown objective 'FedCL'; did you mean FedLC?"),
         (IMAGES, '"fed-lc"', "3", 11, "objective is a table with a name"),
         (IMAGES, "mu = 0.5", "mu = -0.5", 29, "mu = -0.5 is not allowed: number >= 0"),
-        (IMAGES, "mu = 0.5", "nu = 0.5", 29, "unknown parameter of MOON 'nu'; did you mean mu?"),
         (IMAGES, 'name = "MOON", mu = 0.5', "mu = 0.5", 29, "objective is a table with a name"),
         (IMAGES, '"fed-lc"', '{name = "FedNTD", form = "mix", beta = 2.0}', 11, "beta is a share"),
         (IMAGES, "target_accuracy = 0.5", "target_accuracy = 80", 10, "80 % is 0.8"),
-        (IMAGES, "target_accuracy = 0.5", "target_accuracy = 0.0", 10, "number > 0 and <= 1"),
-        (CONVEX, "steps = 3", "smooth = 0", 3, "smooth = 0 is not allowed"),
     ],
 )  # fmt: skip
 def test_one_problem_with_a_key(text, old, new, line, words):
@@ -237,35 +218,19 @@ def test_a_condition_between_parameters_has_the_line_of_one(method, given, field
     assert (found.path, found.line) == (("method", 0, field), 11)
 
 
-def test_conditions_of_a_method_are_complaints_too():
-    """A step count that differs between clients is the method's own refusal, at the line that says
-    so.
-    """
-    text = GOOD.replace("steps = 3", "steps = [3, 3, 3, 4]").replace(
-        '"FedAvg"\nlr = 0.01', '"FedRecu"\nlr = 0.01'
-    )
-    assert complaints(text) == [
-        "s.toml:3: FedRecu needs the same number of local steps on every client: give one number "
-        "as steps"
-    ]
-
-
-def test_the_methods_themselves_refuse():
-    dane = CONVEX.replace('"FedAvg"\nlr = 0.01', '"DANE"\nlam = 1.0')
-    (reason,) = registry["DANE"](lam=1.0).refuse_schedule(ud.schedules.Constant())
-    assert complaints(dane.replace("steps = 3", "schedule = 0.9")) == [f"s.toml:3: {reason.text}"]
-    assert complaints(dane + "schedule = 0.9\n") == [f"s.toml:10: {reason.text}"]
-    unweighted = next(
-        name for name, cls in registry.items() if not cls.weighted and "lr" in hints(cls)
-    )
-    text = CONVEX.replace('"FedAvg"', f'"{unweighted}"').replace(
-        "steps = 3", 'aggregation = "weighted-mean"'
-    )
-    assert any(c.startswith("s.toml:3: ") and "count alike" in c for c in complaints(text))
-    full = CONVEX.replace('"FedAvg"', '"FedRecu"').replace(
-        "steps = 3", "cohort = {size = 4, dropout = 0.1}"
-    )
-    assert "FedRecu needs every client in every round" in complaints(full)[0]
+@pytest.mark.parametrize(
+    ("method", "setting", "line"),
+    [
+        ('"FedRecu"\nlr = 0.01', "steps = [3, 3, 3, 4]", 3),
+        ('"FedRecu"\nlr = 0.01', "cohort = {size = 4, dropout = 0.1}", 3),
+        ('"FedRecu"\nlr = 0.01', 'aggregation = "weighted-mean"', 3),
+        ('"DANE"\nlam = 1.0', "schedule = 0.9", 3),
+        ('"DANE"\nlam = 1.0\nschedule = 0.9', "steps = 3", 10),
+    ],
+)
+def test_what_a_method_refuses_has_the_line_that_says_it(method, setting, line):
+    text = CONVEX.replace('"FedAvg"\nlr = 0.01', method).replace("steps = 3", setting)
+    assert {c.line for c in refused(text)} == {line}
 
 
 def test_files_that_cannot_be_read(tmp_path):

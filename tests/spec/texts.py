@@ -91,13 +91,8 @@ def complaints(text, *flags):
 
 def paths(value, at=()):
     """Every path of a parsed document."""
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, inner in items:
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    for key, inner in value.items() if isinstance(value, dict) else ():
         yield (*at, key)
         yield from paths(inner, (*at, key))

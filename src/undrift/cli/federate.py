@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ def main(args: Namespace) -> int:
     if args.jobs > 1:
         refuse(["--jobs: a federation runs one method after another"])
     flags = [*args.changes, "engine.name=flower"]
-    spec = load(args.spec, flags, executes(Path(args.spec).parent))
+    spec = load(args.spec, flags, partial(executes, Path(args.spec).parent))
     if "clients" not in hints(type(spec.problem)):
         text = f"{spec.problem_name} has no parameter clients, which a federation tells it: add one"
         remedy = (

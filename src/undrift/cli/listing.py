@@ -151,20 +151,6 @@ def settings() -> Listing:
     from undrift.spec.schema import PER_METHOD, SETTINGS, Settings
 
     known = {row.name: row for row in explained(Settings)}
-    also = {
-        "cohort": "whole number >= 1 or table",
-        "objective": "text or table",
-        "engine": f"{' or '.join(map(repr, engines))} or table",
-        "aggregation": f"{' or '.join(map(repr, aggregation.registry))} or table",
-        "training": "table",
-        "faults": "tables",
-        "judge": "table",
-        "stop": "table",
-        "best": "text or table",
-        "schedule": f"number > 0 and <= 1, {' or '.join(map(repr, schedules.registry))} or table",
-    }
-    for name, takes in also.items():
-        known[name] = dataclasses.replace(known[name], takes=takes)
     parts = {
         "at the top of a spec": [known[name] for name in SETTINGS if name not in PER_METHOD],
         "at the top, or in a [[method]] for that one": [known[name] for name in PER_METHOD],

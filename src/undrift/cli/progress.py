@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from undrift.cli.output import say
 from undrift.core.stopping import on_some
@@ -12,6 +13,10 @@ from undrift.records.rows import in_words
 from undrift.report.numbers import percent, small, whole
 from undrift.report.table import clean
 from undrift.runs.events import Began, Ended, Event, Measured
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
 
 LINES = 10
 """Lines per method where there is no terminal."""
@@ -34,19 +39,26 @@ class Progress:
         self.next: dict[Key, float] = {}
         """The round of the next line."""
         self.step: dict[Key, float] = {}
-        self.bars = Bars() if sys.stderr.isatty() else None
+        self.bars = rich_bars() if sys.stderr.isatty() else None
+        self.tasks: dict[Key, TaskID] = {}
+        self.first: dict[Key, tuple[float, int]] = {}
+        """The time and round of the first row: a resumed run begins later than 0."""
+        if self.bars:
+            self.bars.start()
 
     def show(self, event: Event) -> None:
         if isinstance(event, Began):
             key = event.label, event.seed
             self.next[key] = self.step[key] = max(event.rounds // LINES, 1)
             if self.bars:
-                self.bars.begin(key, self.title(key), event.rounds)
+                title = clean(self.title(key))
+                self.tasks[key] = self.bars.add_task(title, total=event.rounds, status="")
         elif isinstance(event, Measured):
             key, row = (event.label, event.seed), event.row
             self.last[key] = row
             if self.bars:
-                self.bars.move(key, int(row["round"]), status(row, self.note))
+                now, text = int(row["round"]), f"{status(row, self.note)}  {self.pace(key, row)}"
+                self.bars.update(self.tasks[key], completed=now, status=text)
             elif row["round"] >= self.next[key]:
                 self.next[key] = row["round"] + self.step[key]
                 say(f"{self.title(key)}  {status(row, self.note)}")
@@ -57,49 +69,37 @@ class Progress:
             if last:
                 text = f"{words}: {status(last, self.note)}  {last['seconds']:.1f} s"
             if self.bars:
-                self.bars.end(key)
+                self.bars.remove_task(self.tasks.pop(key))
             say(f"{self.title(key)}  {text}")
 
     def title(self, key: Key) -> str:
         label, seed = key
         return f"{label:<{self.width}} seed {seed}" if self.several else label.ljust(self.width)
 
+    def pace(self, key: Key, row: Row) -> str:
+        """How long a round has taken since the first row."""
+        began, first = self.first.setdefault(key, (time.perf_counter(), int(row["round"])))
+        rounds = max(int(row["round"]) - first, 1)
+        return f"{1000 * (time.perf_counter() - began) / rounds:.1f} ms/round"
+
     def close(self) -> None:
         if self.bars:
-            self.bars.progress.stop()
+            self.bars.stop()
 
 
-class Bars:
+def rich_bars() -> RichProgress:
     """A bar for each method at work."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-        self.progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[status]}", markup=False),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True, highlight=False),
-            transient=True,
-        )
-        self.tasks: dict[Key, TaskID] = {}
-        self.first: dict[Key, tuple[float, int]] = {}
-        """The time and round of the first row: a resumed run begins later than 0."""
-        self.progress.start()
-
-    def begin(self, key: Key, title: str, rounds: int) -> None:
-        self.tasks[key] = self.progress.add_task(clean(title), total=rounds, status="")
-
-    def move(self, key: Key, now: int, text: str) -> None:
-        began, first = self.first.setdefault(key, (time.perf_counter(), now))
-        pace = 1000 * (time.perf_counter() - began) / max(now - first, 1)
-        task, text = self.tasks[key], f"{text}  {pace:.1f} ms/round"
-        self.progress.update(task, completed=now, status=text)
-
-    def end(self, key: Key) -> None:
-        self.progress.remove_task(self.tasks.pop(key))
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[status]}", markup=False),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True, highlight=False),
+        transient=True,
+    )
 
 
 def status(row: Row, note: str = "") -> str:

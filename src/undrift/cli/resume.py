@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from functools import partial
 
 from undrift.cli.folders import missing, place
 from undrift.cli.output import refuse
@@ -36,7 +37,7 @@ def main(args: Namespace) -> int:
     if folder.from_python:
         refuse([folder.from_python])
     trusting = f"undrift resume {folder.path} --trust"
-    told = executes(folder.path) if args.trust else distrust(trusting)
+    told = partial(executes, folder.path) if args.trust else distrust(trusting)
     spec = load(folder.file("spec.toml"), placed(args), told)
     if folder.state(spec) == "other":
         found = "; ".join(folder.differences(spec).values())

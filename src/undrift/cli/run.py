@@ -7,6 +7,7 @@ import signal
 import traceback
 from argparse import Namespace
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -33,7 +34,6 @@ from undrift.runs.tensorboard import LOGGER, missing
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
-from undrift.spec.user_files import Code
 
 if TYPE_CHECKING:
     from undrift.runs.prepare import Build
@@ -109,7 +109,9 @@ def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
 
 
 def main(args: Namespace) -> int:
-    spec = load(args.spec, [*args.changes, *placed(args)], executes(Path(args.spec).parent))
+    spec = load(
+        args.spec, [*args.changes, *placed(args)], partial(executes, Path(args.spec).parent)
+    )
     with together(spec, args) as code:
         if code is not None:
             return code
@@ -139,8 +141,7 @@ def together(spec: Spec, args: Namespace) -> AbstractContextManager[int | None]:
 def finished(folder: Folder, args: Namespace, more: str = "") -> int:
     """Print the table of a run that is there already."""
     folder.tidy()
-    unlogged = ", so nothing was logged" if args.logs else ""
-    say(f"{folder.path} holds this run already{unlogged}{more}.")
+    say(f"{folder.path} holds this run already{more}.")
     return report(folder, args.json)
 
 
@@ -160,10 +161,10 @@ def other(spec: Spec, folder: Folder) -> None:
     refuse([f"{folder.path} holds another run: {what}"], remedy)
 
 
-def executes(place: Path) -> Code:
+def executes(place: Path, file: str) -> None:
     """Says what is about to be executed, once where several processes do it."""
-    quiet = os.environ.get("RANK", "0") != "0" or RENDEZVOUS in os.environ
-    return lambda file: None if quiet else say(f"Executes {place / file}.")
+    if os.environ.get("RANK", "0") == "0" and RENDEZVOUS not in os.environ:
+        say(f"Executes {place / file}.")
 
 
 def perform(

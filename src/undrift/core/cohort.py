@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from undrift.core.params import (
-    BadParameters,
     BelowOne,
     Count,
     Record,
     Refusal,
-    describe,
     fits,
-    hints,
     made,
-    not_allowed,
 )
 from undrift.core.streams import Streams
 
@@ -72,7 +68,7 @@ class Sampling(Record):
         dropout: probability that a sampled client does not take part after all; one always does.
     """
 
-    owner = "cohort"
+    owner, short = "cohort", "whole number >= 1"
 
     size: Count
     sampling: Literal["fixed", "bernoulli"] = "fixed"
@@ -83,13 +79,7 @@ class Sampling(Record):
     @classmethod
     def read(cls, given: object) -> Sampling:
         """From a number too, which is the size."""
-        size = hints(cls)["size"]
-        if fits(given, size):
-            return made(cls, {"size": given})
-        if isinstance(given, Sampling | Mapping):
-            return made(cls, given)
-        allowed = f"{describe(size)}, or a table of {', '.join(hints(cls))}"
-        raise BadParameters("cohort", {"": not_allowed("cohort", given, allowed)})
+        return made(cls, {"size": given} if fits(given, Count) else given)
 
     def refuse(self, clients: int) -> list[Refusal]:
         """Why such cohorts cannot be drawn from ``clients``."""

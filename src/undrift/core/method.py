@@ -259,10 +259,12 @@ class Method(Exchange, Record):
         """Why another optimiser than SGD cannot take its local steps."""
         if not self.needs_sgd:
             return []
-        permit = (name for name, cls in registry.items() if getattr(cls, "needs_sgd", None) == "")
+        name, use = (
+            type(self).__name__,
+            "leave out optimiser (undrift list methods --json: needs_sgd)",
+        )
         text = (
-            f"{type(self).__name__} cannot run with {optimiser.name} instead of local SGD: "
-            f"{self.needs_sgd}; leave out optimiser, or use one of {', '.join(sorted(permit))}"
+            f"{name} cannot run with {optimiser.name} instead of local SGD: {self.needs_sgd}; {use}"
         )
         return [Refusal("training.optimiser", text)]
 
@@ -293,9 +295,10 @@ class Method(Exchange, Record):
                 why = "not all of its exchanges end in a mean of many uploads"
         if not why:
             return []
-        name = type(self).__name__
-        able = [n for n, m in registry.items() if m.robust and m.participation == "partial"]
-        use = f"leave out aggregation, or use one of {', '.join(sorted(able))}"
+        name, use = (
+            type(self).__name__,
+            "leave out aggregation (undrift list methods --json: robust)",
+        )
         text = f"{name} cannot run with {rule.name} instead of the mean: {why}; {use}"
         return [Refusal("aggregation", text)]
 

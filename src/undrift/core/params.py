@@ -176,6 +176,9 @@ def describe(hint: object) -> str:
     base, allowed, choices = _parts(hint)
     if isinstance(allowed, Rule):
         return allowed.words
+    if isinstance(base, type) and issubclass(base, Record):
+        names = " or ".join(map(repr, getattr(base, "kinds", ())))
+        return " or ".join(filter(None, [base.short, names, "table"]))
     if choices:
         text = " or ".join(describe(choice) for choice in choices if choice is not type(None))
         return f"{text}, or left out" if type(None) in choices else text
@@ -227,6 +230,7 @@ def numeric(hint: object) -> bool:
     return base in (float, int) or any(map(numeric, choices))
 
 
+@cache
 def needed(cls: type) -> list[str]:
     """The fields without a default."""
     # A field has one of both at most, so they are the same where both are missing.
@@ -288,7 +292,7 @@ def made(cls: type[T], given: object, *, kind: str = "", names: Iterable[str] | 
         return given
     owner = getattr(cls, "owner", "") or cls.__name__
     if not isinstance(given, Mapping):
-        text = not_allowed(owner, given, f"a table of {', '.join(hints(cls))}")
+        text = not_allowed(owner, given, f"{describe(cls)} of {', '.join(hints(cls))}")
         raise BadParameters(owner, {"": text})
     values, problems = read(cls, given, kind=kind or f"parameter of {owner}", names=names)
     if problems:
@@ -355,6 +359,8 @@ class Record:
     """
 
     owner: ClassVar[str] = ""
+    short: ClassVar[str] = ""
+    """What it can be read from besides a table, in words."""
     by_theory: ClassVar[bool] = False
     """Whether the word "theory" may stand for its numbers."""
 
@@ -394,12 +400,9 @@ class Variant(Record):
         if isinstance(name, str) and name in cls.kinds:
             found: Self = made(cls.kinds[name], table, kind=f"parameter of {name}")
             return found
-        example = repr(next(iter(cls.kinds)))
-        text = not_allowed(cls.owner, given, f"a name, as {example}, or a table with one")
+        text = not_allowed(cls.owner, given, f"{describe(cls)} with a name")
         if isinstance(name, str):
             text = unknown(cls.owner, name, cls.kinds)
-        elif name is None:
-            text = f"the name of the {cls.owner} is missing, as {example}"
         raise BadParameters(cls.owner, {"name" if isinstance(given, Mapping) else "": text})
 
 

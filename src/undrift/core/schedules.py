@@ -33,7 +33,7 @@ class Schedule(Variant):
         warmup: rounds before the schedule, in which the factor rises to 1 by equal parts.
     """
 
-    owner = "schedule"
+    owner, short = "schedule", "number > 0 and <= 1"
 
     warmup: Natural = 0
 

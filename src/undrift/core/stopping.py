@@ -44,7 +44,7 @@ class Goal(Record):
             accuracies.
     """
 
-    owner = "best"
+    owner, short = "best", "text"
 
     metric: str | None = None
     mode: Mode | None = None
@@ -65,8 +65,12 @@ class Goal(Record):
 
     def column(self, row: Mapping[str, float]) -> str:
         """The name of the number in the rows of a run."""
-        known = (name for name in USUAL if row.get(name) is not None)
-        return self.metric or next(known, "loss")
+        if self.metric is not None:
+            return self.metric
+        for name in USUAL:
+            if row.get(name) is not None:
+                return name
+        return "loss"
 
     def larger(self, column: str) -> bool:
         """Whether larger numbers are better."""
@@ -109,7 +113,7 @@ class EarlyStopping(Goal):
         target: a run that reaches this number is done.
     """
 
-    owner = "stop"
+    owner, short = "stop", ""
 
     patience: Count | None = None
     min_delta: NonNegative = 0.0

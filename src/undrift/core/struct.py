@@ -41,6 +41,8 @@ class Struct:
     whole: tuple[str, ...] = ()
     """Those of them that are ``Vec``, which travel whole."""
     scratch: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Every declared field."""
     _kinds: Mapping[str, str] = {}
     _required: frozenset[str] = frozenset()
 
@@ -52,7 +54,7 @@ class Struct:
         cls.sparse = tuple(name for name, kind in cls._kinds.items() if kind == "Sparse")
         cls.whole = tuple(name for name, kind in cls._kinds.items() if kind == "Vec")
         cls.scratch = tuple(name for name, kind in cls._kinds.items() if kind == "Scratch")
-        cls._required = frozenset(cls.vectors)
+        cls.names, cls._required = cls.vectors + cls.scratch, frozenset(cls.vectors)
         for name in cls.scratch:
             setattr(cls, name, None)
 
@@ -67,7 +69,7 @@ class Struct:
                 raise TypeError(f"{type(self).__qualname__}: {name} is missing")
         for name in fields:
             if name not in self.vectors and name not in self.scratch:
-                known = ", ".join(self.names())
+                known = ", ".join(self.names)
                 raise TypeError(f"{type(self).__qualname__} has no field {name}; it has {known}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -78,14 +80,9 @@ class Struct:
     def __repr__(self) -> str:
         return f"{type(self).__qualname__}({', '.join(f'{n}={v}' for n, v in self.items())})"
 
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Every declared field."""
-        return cls.vectors + cls.scratch
-
     def items(self) -> list[tuple[str, Vec]]:
         """(name, vector) of every field that is present."""
-        return [(n, v) for n in self.names() if (v := getattr(self, n)) is not None]
+        return [(n, v) for n in self.names if (v := getattr(self, n)) is not None]
 
     def replace(self, **changes: Vec | None) -> Self:
         """The same record with some vectors changed."""

@@ -81,6 +81,7 @@ def needed(value: Value | None) -> Value:
 class Objective(Record):
     """A local loss; subclasses become frozen dataclasses whose fields are its weights."""
 
+    short = "text"
     needs: ClassVar[tuple[Need, ...]] = ()
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""

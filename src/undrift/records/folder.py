@@ -90,12 +90,6 @@ class Script:
     def document(self) -> Values:
         return {"name": self.name, **self.tables}
 
-    def toml(self) -> str:
-        return (
-            "# Called from Python, with a problem, a method or a function that only that program\n"
-            "# has: continue with the same call.\n"
-        ) + toml(self.document())
-
 
 Recipe = Spec | Script
 """What a run folder is made from: a spec, or a call of ``undrift.run`` that no spec can say."""
@@ -348,7 +342,7 @@ class Folder(Journal):
         self.write("environment.json", json.dumps(environment, indent=2) + "\n")
         for name, content in recipe.sources.items():
             self.write(name, content)
-        self.write("spec.toml", recipe.toml())
+        self.write("spec.toml", toml(recipe.document()))
 
     def _strangers(self, recipe: Recipe) -> bool:
         """Whether it holds more than what :meth:`start` leaves when it is cut short."""

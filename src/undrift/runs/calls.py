@@ -49,7 +49,6 @@ from undrift.spec.schema import (
     Values,
     absent,
     as_toml,
-    changed,
 )
 
 Methods = Method | Sequence[Method] | Mapping[str, Method]
@@ -202,7 +201,7 @@ def experiment_of(call: Call) -> Experiment:
         problem = placed(call.problem, *place)
     engine, options = settings.engine, {n: getattr(settings, n) for n in hints(RunOptions)}
     x0 = None if call.x0 is None else first_point(call.x0, problem)
-    how = Setup(**options, x0=x0, engine=engine.name, own=changed(engine))
+    how = Setup(**options, x0=x0, engine=engine.name, own=values(engine))
     extent = settings.rounds, settings.every, settings.per_client
     tasks = [
         ready(resolved(label, method, problem, how, *extent))

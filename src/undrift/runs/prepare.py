@@ -18,7 +18,7 @@ from undrift._threads import cores
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, refuse
-from undrift.core.params import BadParameters, Refusal, hints
+from undrift.core.params import BadParameters, Refusal, hints, values
 from undrift.core.problem import Problem
 from undrift.data.files import BadData
 from undrift.engines.engine import Engine, load
@@ -26,7 +26,7 @@ from undrift.engines.memory import Needs, NoRoom
 from undrift.objectives import Objective
 from undrift.problems.named import Named, find
 from undrift.spec.errors import BadSpec, Complaint, Keys
-from undrift.spec.schema import Entry, Spec, changed, path_of
+from undrift.spec.schema import Entry, Spec, path_of
 from undrift.spec.user_files import line_in
 from undrift.theory import prescribe
 
@@ -46,12 +46,12 @@ class Setup(RunOptions):
     x0: Tensor | None = None
     engine: str = "simulate"
     own: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """The options of this engine alone, where they are not as usual; they decide no numbers."""
+    """The options of this engine alone; they decide no numbers."""
 
     @classmethod
     def of(cls, spec: Spec, entry: Entry) -> Self:
         """How a spec runs one of its methods."""
-        return cls(**vars(entry.options), engine=spec.engine.name, own=changed(spec.engine))
+        return cls(**vars(entry.options), engine=spec.engine.name, own=values(spec.engine))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -260,7 +260,7 @@ def _task(
     except BadParameters as error:
         found = error.problems.items()
         raise BadSpec([say_where(("engine", field), text) for field, text in found]) from None
-    own = entry.file or spec.problem_file or next(iter(spec.sources), None)
+    own = entry.given.get("file") or spec.problem_file or next(iter(spec.sources), None)
     return dataclasses.replace(task, file=own, needs=needs)
 
 

@@ -33,7 +33,7 @@ def parsed(text: str, source: str) -> dict[str, Any]:
     """The document of a TOML text."""
     try:
         # Those of decimal numbers are no keys: a schedule may list thousands of them.
-        if any(re.sub(r"\d\.\d", "", line).count(".") > DOTS for line in text.split("\n")):
+        if re.search(rf"(\.[^.\n]*){{{DOTS + 1}}}", re.sub(r"\d\.\d", "", text)):
             raise ValueError(f"a line with more than {DOTS} dots")
         found: dict[str, Any] = shallow(tomllib.loads(text))
         return found
@@ -58,8 +58,9 @@ def toml(document: Mapping[str, object]) -> str:
             continue
         head = f"[[{key}]]" if isinstance(value, list) else f"[{key}]"
         for table in tables:
-            lines = (f"{name} = {inline(inner)}\n" for name, inner in table.items())
-            sections += f"\n{head}\n{''.join(lines)}"
+            sections += f"\n{head}\n"
+            for name, inner in table.items():
+                sections += f"{name} = {inline(inner)}\n"
     return values + sections
 
 

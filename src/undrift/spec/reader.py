@@ -72,10 +72,10 @@ class Reader:
 
     def spec(self, flags: Iterable[str] = ()) -> Spec:
         """The spec; raises :class:`BadSpec`."""
-        kinds = [
-            self.find(("method", i), table, methods.find, methods.__all__)
-            for i, table in enumerate(self.methods)
-        ]
+        kinds = dict[int, type[Method]]()
+        for i, table in enumerate(self.methods):
+            with self.complaining(("method", i)):
+                kinds[i] = self.find("method", table, methods.find, methods.__all__)
         # A flag is for the methods that have its field, so that their classes are needed first.
         for flag in flags:
             self.override(flag, kinds)
@@ -92,13 +92,13 @@ class Reader:
                 self.complain((), {"vary": text})
         clients = getattr(problem, "clients", None)
         entries = list[Entry]()
-        for i, kind in enumerate(kinds):
-            if kind and (entry := self.entry(i, kind, top, clients)):
+        for i, kind in kinds.items():
+            if entry := self.entry(i, kind, top, clients):
                 if entry.label in [other.label for other in entries]:
                     text = f"two methods are called {entry.label!r}: give one another label"
                     self.complain(("method", i), {"label": text})
                 entries.append(entry)
-        if not kinds:
+        if not self.methods:
             self.complain((), {"method": "no methods: write [[method]], with two brackets"})
         if self.complaints or problem is None:
             raise BadSpec(self.complaints)
@@ -131,21 +131,18 @@ class Reader:
             self.complain(path, {"name": str(error)})
 
     def find(
-        self, path: Keys, table: object, ours: Callable[[str], object], known: Iterable[str]
+        self, kind: str, table: object, ours: Callable[[str], object], known: Iterable[str]
     ) -> Any:
-        """What the table at ``path`` names: in a file of the user's, or among undrift's own."""
-        kind = path[-1] if isinstance(path[-1], str) else "method"
+        """What a table names: in a file of the user's, or among undrift's own."""
         given = table if isinstance(table, dict) else {}
         name = given.get("name")
-        with self.complaining(path):
-            if not isinstance(name, str):
-                names = f"of {given['file']}" if "file" in given else f"one of {', '.join(known)}"
-                raise ValueError(f"{kind} is a table with a name: {names}")
-            found = self.files.find(kind, given["file"], name) if "file" in given else ours(name)
-            if found is None:
-                raise ValueError(unknown(kind, name, known))
-            return found
-        return None
+        if not isinstance(name, str):
+            names = f"of {given['file']}" if "file" in given else f"one of {', '.join(known)}"
+            raise ValueError(f"{kind} is a table with a name: {names}")
+        found = self.files.find(kind, given["file"], name) if "file" in given else ours(name)
+        if found is None:
+            raise ValueError(unknown(kind, name, known))
+        return found
 
     def settings(self, given: Values, path: Keys, batch: object, partial: bool = False) -> Values:
         """The settings of the top or of a method that are right; the others have complaints."""
@@ -161,10 +158,8 @@ class Reader:
         """The local loss: a name, or a table with one."""
         table = given if isinstance(given, dict) else {"name": given}
         path = (*path, "objective")
-        cls = self.find(path, table, objectives.find, sorted(losses))
-        if cls is None:
-            return None
         with self.complaining(path):
+            cls = self.find("objective", table, objectives.find, sorted(losses))
             if "file" in table:
                 cls.file = str(table["file"])
             found: Objective = made(cls, without(table, NAMES))
@@ -174,10 +169,8 @@ class Reader:
     def problem(self, calls: Mapping[str, UserCall]) -> named.Named | None:
         """The parameters of the problem, with a network and data of the user's."""
         table, preset = self.document.get("problem", {}), dict[str, object]()
-        kind = self.find(("problem",), table, named.find, named.registry)
-        if kind is None:
-            return None
         with self.complaining(("problem",)):
+            kind = self.find("problem", table, named.find, named.registry)
             if "file" in table:
                 kind = own_problem(kind, parameters(kind, (OBJECTIVE,)))
             else:
@@ -197,10 +190,9 @@ class Reader:
         """A network or data of the user's with its parameters."""
         table = self.document[key]
         given = {"file": None, **table} if isinstance(table, dict) else table
-        maker = self.find((key,), given, dict[str, object]().get, ["the functions of a file"])
-        if maker is None:
-            return None
         with self.complaining((key,)):
+            # Undrift has none of its own.
+            maker = self.find(key, given, dict[str, object]().get, ["the functions of a file"])
             values: object = made(parameters(maker, OF_IMAGES), without(table, NAMES))
             return UserCall(table["file"], maker.__name__, maker, values)
         return None
@@ -231,11 +223,10 @@ class Reader:
                 options=options,
                 objective=used.get("objective"),
                 given=table,
-                file=table.get("file"),
             )
         return None
 
-    def override(self, flag: str, kinds: Sequence[type[Method] | None]) -> None:
+    def override(self, flag: str, kinds: Mapping[int, type[Method]]) -> None:
         """Change the document as a flag ``KEY=VALUE`` says.
 
         A key that nobody knows is set like any other: it is refused where the document is read, and
@@ -255,25 +246,23 @@ class Reader:
             self.complaints.append(Complaint(path, str(error), written))
 
     def targets(
-        self, path: tuple[str, ...], kinds: Sequence[type[Method] | None]
+        self, path: tuple[str, ...], kinds: Mapping[int, type[Method]]
     ) -> tuple[Sequence[int | None], tuple[str, ...]]:
         """The methods that a flag changes, or only ``None`` for the top; and its path in there."""
-        fields = [[*hints(kind), *PER_METHOD] if kind else [] for kind in kinds]
+        fields = {i: [*hints(kind), *PER_METHOD] for i, kind in kinds.items()}
+        names = dict.fromkeys(name for known in fields.values() for name in known)
         if path[0] != "method":
-            if len(path) == 1 and path[0] not in SETTINGS and any(path[0] in f for f in fields):
+            if len(path) == 1 and path[0] not in SETTINGS and path[0] in names:
                 raise ValueError(f"unknown key {path[0]!r}; did you mean method.{path[0]}?")
             return [None], path
-        right = [(i, kind, self.methods[i]) for i, kind in enumerate(kinds) if kind]
-        labels = {str(table.get("label", kind.__name__)): i for i, kind, table in right}
-        chosen, rest = [*range(len(kinds))], path[1:]
-        if not rest:
-            raise ValueError("method is a list of tables: set a value in them, as method.lr")
-        if rest[0] in labels and rest[1:]:
+        labels = {self.methods[i].get("label", kind.__name__): i for i, kind in kinds.items()}
+        chosen, rest = [*kinds], path[1:]
+        if len(rest) > 1 and rest[0] in labels:
             chosen, rest = [labels[rest[0]]], rest[1:]
-        found = [i for i in chosen if rest[0] in fields[i]]
+        found = [i for i in chosen if rest and rest[0] in fields[i]]
         if not found:
-            known = dict.fromkeys([*(name for i in chosen for name in fields[i]), *labels])
-            raise ValueError(unknown("parameter of the methods", rest[0], known))
+            name = ".".join(rest)
+            raise ValueError(unknown("parameter of the methods", name, [*names, *labels]))
         return found, rest
 
 

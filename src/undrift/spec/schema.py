@@ -148,9 +148,7 @@ class Entry:
     options: RunOptions
     objective: Objective | None
     given: Table
-    """The table as it stands in the spec."""
-    file: str | None = None
-    """The user's file the method is from, relative to the spec."""
+    """The table as it stands in the spec; its file is relative to that."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -215,7 +213,11 @@ class Spec(Settings):
         own = {name: used[name] for name in PER_METHOD if name in entry.given}
         if "training" in own:  # what the table leaves out is as the top has it
             own["training"] = {n: getattr(own["training"], n) for n in entry.given["training"]}
-        head = {"name": type(entry.method).__name__, "label": entry.label, "file": entry.file}
+        head = {
+            "name": type(entry.method).__name__,
+            "label": entry.label,
+            "file": entry.given.get("file"),
+        }
         return {**head, **own, **values(entry.method)}
 
 
@@ -287,6 +289,8 @@ def varied(document: Table) -> str:
     else:
         with suppress(ValueError):  # a file of somebody else's
             words |= find(str(problem.get("name")))[0].chance
-    text = " and ".join(word for part, word in words.items() if part in vary)
-    fixed = ", ".join(f"same {word}" for part, word in words.items() if part not in vary)
-    return f"{text} ({fixed})" if fixed else text
+    drawn, same = list[str](), list[str]()
+    for part, word in words.items():
+        (drawn if part in vary else same).append(word)
+    text = " and ".join(drawn)
+    return f"{text} (same {', same '.join(same)})" if same else text

@@ -45,7 +45,7 @@ class Reads:
         self.label, self.record, self.reads = label, record, reads
 
     def __getattr__(self, name: str) -> object:
-        if name in self.record.names():
+        if name in self.record.names:
             self.reads.add((self.label, name))
         return getattr(self.record, name)
 
