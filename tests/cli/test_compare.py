@@ -14,22 +14,8 @@ from undrift.problems import Quadratic
 @pytest.fixture
 def runs(place, capsys):
     for name, lr in (("slow", 0.005), ("fast", 0.05)):
-        main(
-            [
-                "run",
-                "spec.toml",
-                "-s",
-                f"name={name}",
-                "-s",
-                f"method.lr={lr}",
-                "-s",
-                "rounds=150",
-                "-s",
-                "seed=[0, 1]",
-                "-s",
-                'vary=["split"]',
-            ]
-        )
+        flags = [f"name={name}", f"method.lr={lr}", "rounds=150", "seed=[0, 1]", 'vary=["split"]']
+        main(["run", "spec.toml", *(word for flag in flags for word in ("-s", flag))])
     capsys.readouterr()
     return place
 

@@ -45,7 +45,6 @@ def table(place, seed):
 @pytest.fixture
 def stopped(place, monkeypatch):
     """A run whose first method has ended and whose second has not."""
-    monkeypatch.setattr(verb, "draw", lambda *about: None)  # takes longer than the run
     (place / "spec.toml").write_text(SPEC)
     table(place, 0)
     assert main(["run", "spec.toml", "--out", "whole"]) == 0

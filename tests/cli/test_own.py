@@ -108,17 +108,6 @@ def test_a_spec_with_a_method_of_ones_own(place, capsys):
     assert code == 2 and "other code" in err
 
 
-def test_a_run_goes_on_without_the_file_it_came_from(place, capsys, monkeypatch):
-    told(capsys, "new", "method", "Mine")
-    (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN)
-    with monkeypatch.context() as patch:
-        patch.setattr(verb, "Stop", after(30))
-        assert told(capsys, "run", "spec.toml")[0] == 130
-    (place / "mine.py").unlink()
-    code, out, err = told(capsys, "resume", "mine", "--trust")
-    assert code == 0 and "Mine, seed 0: continues from round" in err and "Mine" in out
-
-
 NOTICED = "from pathlib import Path\nPath('executed').touch()\n"
 
 

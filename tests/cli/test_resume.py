@@ -111,8 +111,7 @@ def whole(spec):
 
 
 @pytest.fixture
-def many(place, capsys, monkeypatch):
-    monkeypatch.setattr(verb, "draw", lambda *about: None)  # takes longer than the run
+def many(place, capsys):
     (place / "spec.toml").write_text(MANY)
     expected = whole("spec.toml")
     capsys.readouterr()

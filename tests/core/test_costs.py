@@ -29,20 +29,10 @@ TABLE = {
     "DANE": (1, 0, 2, 2, 2),
     "DANEPlus": (1, 0, 2, 2, 2),
     "DANEPlusDual": (1, 1, 1, 1, 1),
-    "FedRed": (
-        1,
-        1,
-        2,
-        2,
-        2,
-    ),  # the table's 3 are x_i and, within a round only, the reference point and h_i
-    "FedRedDual": (
-        1,
-        2,
-        1,
-        1,
-        1,
-    ),  # the table's third is the reference point, received with every round
+    # the table's 3 are x_i and, within a round only, the reference point and h_i
+    "FedRed": (1, 1, 2, 2, 2),
+    # the table's third is the reference point, received with every round
+    "FedRedDual": (1, 2, 1, 1, 1),
     "FedAvgM": (2, 0, 1, 1, 1),
     "FedAdam": (3, 0, 1, 1, 1),
     "FedYogi": (3, 0, 1, 1, 1),
@@ -51,13 +41,8 @@ TABLE = {
     "FedCM": (2, 0, 2, 1, 1),
     "ScaffoldM": (3, 1, 2, 2, 1),
     "FedDyn": (2, 1, 1, 1, 1),
-    "FedSpeed": (
-        2,
-        1,
-        1,
-        1,
-        1,
-    ),  # the table's 1 (paper) or 2 (code): the second serves server_dual = all
+    # the table's 1 (paper) or 2 (code): the second serves server_dual = all
+    "FedSpeed": (2, 1, 1, 1, 1),
     "FedPD": (1, 2, 1, 1, 1),
     "FedPDVR": (1, 3, 1, 1, 1),  # oracle II also carries its gradient
     "FedADMM": (1, 2, 1, 1, 1),
@@ -66,20 +51,10 @@ TABLE = {
     "SONATA": (1, 0, 2, 2, 2),
     "Mime": (2, 0, 3, 2, 2),
     "MimeLite": (2, 0, 2, 2, 1),
-    "MimeMVR": (
-        3,
-        0,
-        3,
-        3,
-        2,
-    ),  # up 3: two gradients and the model; the table's 2 is that of MimeLite's form
-    "CELGD": (
-        3,
-        0,
-        4,
-        2,
-        2,
-    ),  # the walking client may be outside the cohort, so it is sent x as well
+    # up 3: two gradients and the model; the table's 2 is that of MimeLite's form
+    "MimeMVR": (3, 0, 3, 3, 2),
+    # the walking client may be outside the cohort, so it is sent x as well
+    "CELGD": (3, 0, 4, 2, 2),
     "SVRP": (3, 0, 3, 2, 2),  # in a round that renews the anchor; else down 2, up 1
 }
 

@@ -64,9 +64,7 @@ def test_what_the_file_says_is_part_of_the_run(place):
     [
         ('"mine.py"', '"/etc/mine.py"', 11, "a Python file in the folder of the spec or below it"),
         ('"mine.py"', '"../mine.py"', 11, "in the folder of the spec"),
-        ('"mine.py"', '"sub/../../mine.py"', 11, "in the folder of the spec"),
         ('"mine.py"', '"link.py"', 11, "in the folder of the spec"),
-        ('"mine.py"', '"mine.txt"', 11, "a Python file"),
         ('"mine.py"', "3", 11, "a Python file"),
         ('"mine.py"', '"mne.py"', 11, "mne.py"),
         ('"mine"', '"mines"', 12, "unknown method of mine.py 'mines'; did you mean Mine?"),
@@ -80,16 +78,6 @@ def test_one_problem_with_a_file(place, old, new, where, words):
     (place / "s.toml").write_text(OWN.replace(old, new))
     (found,) = wrong()
     assert found.startswith(f"s.toml:{where}: ") and words in found
-
-
-def test_a_file_that_fails_is_told_with_its_line(place):
-    (place / "mine.py").write_text("x = 1\ny = undefined\n")
-    assert wrong() == ["s.toml:11: mine.py:2: NameError: name 'undefined' is not defined"]
-    (place / "mine.py").write_text(
-        "from __future__ import annotations\n" + MINE.replace("mu: float", "mu: flot")
-    )
-    assert wrong() == ["s.toml:11: mine.py: NameError: name 'flot' is not defined"]
-    assert registry["Scaffold"].__module__ == "undrift.methods.scaffold"
 
 
 def test_a_file_that_is_refused_is_not_executed(place):
@@ -106,6 +94,7 @@ def test_a_file_that_is_refused_is_not_executed(place):
         ("x = 1\ny = undefined\n", 2, "NameError"),
         ("x = 1\nimport sys; sys.exit(3)\n", 2, "SystemExit"),
         ("x = (\n", None, "line 1"),
+        (f"from __future__ import annotations\n{MINE.replace(': float', ': flot')}", None, "flot"),
     ],
 )
 def test_a_bad_file_has_its_place_as_data(tmp_path, text, line, words):
