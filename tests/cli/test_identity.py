@@ -84,26 +84,6 @@ def test_other_data_are_refused_and_nothing_is_lost(stopped, capsys, words):
     assert told(capsys, *words)[0] == 0 and whole(stopped)
 
 
-def test_a_finished_run_on_other_data_is_another_run(stopped, capsys):
-    words = ["run", "spec.toml", "--out", "whole"]
-    code, err = told(capsys, *words)
-    assert code == 0 and "holds this run already" in err
-    table(stopped, 1)
-    before = content(stopped / "whole")
-    code, err = told(capsys, *words)
-    assert (
-        code == 2
-        and "other data" in err
-        and "--overwrite" in err
-        and content(stopped / "whole") == before
-    )
-    (stopped / "data/own").unlink()
-    code, err = told(capsys, *words)
-    assert code == 0 and "cannot be" in err
-    table(stopped, 1)
-    assert told(capsys, *words, "--overwrite")[0] == 0
-
-
 def test_a_swapped_spec_is_refused(stopped, capsys):
     spec = stopped / "runs/mine/spec.toml"
     mine = spec.read_text()

@@ -6,7 +6,7 @@ import os
 import signal
 import traceback
 from argparse import Namespace
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -125,7 +125,6 @@ def main(args: Namespace) -> int:
             return perform(spec, folder, args.overwrite, args)
         if state == "other":
             other(spec, folder)
-        known(spec, folder)
         return finished(folder, args, "; --overwrite runs it again")
 
 
@@ -238,18 +237,6 @@ def perform(
     say(f"\nKept in {folder.path}.")
     say(f"In a browser: undrift report {folder.path}")
     return code
-
-
-def known(spec: Spec, folder: Folder) -> None:
-    """Refuse a finished run on other data than are there now."""
-    data = None
-    if folder.environment.get("data"):
-        from undrift.runs.experiment import make  # which loads torch
-
-        with suppress(BadSpec):  # they cannot be loaded now
-            data = make(spec).data
-    if text := folder.refuse_other(data, {}):
-        say(text)
 
 
 def unfinished(folder: Folder, spec: Spec, why: str = "") -> None:
