@@ -49,12 +49,7 @@ def test_a_run_says_who_was_left_out_and_why(faulty, capsys):
     assert "left out 21" in err
     assert main(["run", "spec.toml", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["left_out"]
-    assert [(one["label"], one["client"], one["times"]) for one in found] == [
-        ("FedAvg", 2, 12),
-        ("FedAvg", 1, 9),
-        ("SCAFFOLD", 2, 12),
-        ("SCAFFOLD", 1, 9),
-    ]
+    assert [(one["client"], one["times"]) for one in found] == [(2, 12), (1, 9)] * 2
     assert found[1]["rounds"] == list(range(3, 12))
 
 
@@ -88,14 +83,8 @@ def test_rows_of_several_runs_have_the_names_of_their_runs(tmp_path):
 
 
 def rejected(label, client, round, reason):
-    return {
-        "label": label,
-        "seed": 0,
-        "round": round,
-        "phase": 0,
-        "client": client,
-        "reason": reason,
-    }
+    row = {"label": label, "client": client, "round": round, "reason": reason}
+    return row | {"seed": 0, "phase": 0}
 
 
 def test_many_clients_and_reasons_are_counted():

@@ -73,9 +73,8 @@ def test_a_run_is_judged_by_its_accuracy(net, drawn, capsys):
     assert answer["target"] == 0.3 and fedavg["metric"] == "accuracy"
     assert (fedavg["rounds"], fedavg["vectors"]) == (first["round"], first["vectors"])
     assert fedavg["final"] == mine[-1]["accuracy"] and fedavg["loss"] == mine[-1]["loss"]
-    assert (
-        first["round"] < 12 and fedavg["status"] == "all rounds run"
-    )  # no method stops at an accuracy
+    # No method stops at an accuracy.
+    assert first["round"] < 12 and fedavg["status"] == "all rounds run"
     assert f"accuracy {100 * mine[-1]['accuracy']:.2f} %" in err
     assert (net / "runs/net/accuracy.png").exists() and not (net / "runs/net/gap.png").exists()
 
@@ -84,9 +83,7 @@ def test_problems_are_built_once_per_objective(net, capsys, monkeypatch):
     kind, built = problems["images"], []
     build = kind.build
     monkeypatch.setattr(
-        kind,
-        "build",
-        lambda self, objective=None: built.append(objective) or build(self, objective),
+        kind, "build", lambda self, loss=None: built.append(loss) or build(self, loss)
     )
     main(["run", "spec.toml", "-s", "seed=[0, 1]", "-s", "rounds=1"])
     assert [type(objective).__name__ for objective in built] == ["NoneType", "FedLC"]
@@ -115,11 +112,8 @@ def test_what_is_to_be_said_of_the_data_stands_beside_every_accuracy(
     assert main(["run", "spec.toml", "-s", "rounds=2"]) == 0
     out, err = capsys.readouterr()
     assert "final accuracy (JPEG q80)" in out
-    assert all(
-        "% (JPEG q80)" in line
-        for line in err.splitlines()
-        if "accuracy" in line and "round" in line
-    )
+    lines = [line for line in err.splitlines() if "accuracy" in line and "round" in line]
+    assert all("% (JPEG q80)" in line for line in lines)
     label = labels[0].axes[0].get_ylabel()
     assert label == "test accuracy, % (JPEG q80)"
     assert main(["compare", "net", "--json"]) == 0

@@ -22,9 +22,8 @@ lr = 0.02
 
 @pytest.fixture(autouse=True)
 def unchanged():
-    known = {
-        name: getattr(methods, name) for name in methods.__all__
-    }  # loads them, whatever ran before
+    # Loads them, whatever ran before.
+    known = {name: getattr(methods, name) for name in methods.__all__}
     yield
     assert registry == known
 
@@ -42,14 +41,8 @@ def test_a_new_file_passes_every_check_and_the_next_command_is_said(place, capsy
 def test_names_that_cannot_be_taken(place, capsys):
     told(capsys, "new", "method", "Mine")
     before = (place / "mine.py").read_text()
-    for name, words in (
-        ("Mine", "exists already"),
-        ("mine", "capital"),
-        ("FedAvg", "already"),
-        ("../A", "capital"),
-    ):
-        code, out, err = told(capsys, "new", "method", name)
-        assert code == 2 and out == "" and words in err
+    for name in ("Mine", "mine", "FedAvg", "../A"):
+        assert told(capsys, "new", "method", name)[:2] == (2, "")
     assert (place / "mine.py").read_text() == before
     assert told(capsys, "new", "objectives", "Mine")[0] == 2
     (place / "file").write_text("")
@@ -97,10 +90,7 @@ def test_a_spec_with_a_method_of_ones_own(place, capsys):
     rows = {}
     for row in Folder(place / "runs/mine").rows():
         rows.setdefault(row["label"], []).append(row["gap"])
-    assert (
-        rows["Mine"] == pytest.approx(rows["SCAFFOLD"], rel=1e-12)
-        and rows["Mine"] != rows["FedAvg"]
-    )
+    assert rows["Mine"] == pytest.approx(rows["SCAFFOLD"], rel=1e-12) != rows["FedAvg"]
     assert (place / "runs/mine/mine.py").read_bytes() == (place / "mine.py").read_bytes()
     assert "holds this run already" in told(capsys, "run", "spec.toml")[2]
     (place / "mine.py").write_text((place / "mine.py").read_text() + "\n# changed\n")
@@ -144,10 +134,7 @@ def test_a_run_says_which_file_it_executes_before_it_does(place, capsys, monkeyp
     )
     (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN + 'label = "My own"\n')
     code, _, err = told(capsys, "run", "spec.toml", *flags)
-    assert code == 0 and err.splitlines()[:2] == [
-        "Executes mine.py.",
-        "here",
-    ]
+    assert code == 0 and err.splitlines()[:2] == ["Executes mine.py.", "here"]
 
 
 @pytest.mark.parametrize("error", ["NameError", "SystemExit", "BaseException"])

@@ -26,10 +26,8 @@ def test_a_run_leaves_a_folder_and_a_table(place, drawn, capsys):
     }  # fmt: skip
     rows = Folder(place / "runs/mine").rows()
     assert len(rows) == 2 * 2 * 13
-    assert {(row["label"], row["method"], row["seed"]) for row in rows} == {
-        (label, method, seed)
-        for label, method in (("FedAvg", "FedAvg"), ("SCAFFOLD", "Scaffold"))
-        for seed in (0, 1)
+    assert {(row["label"], row["seed"]) for row in rows} == {
+        (label, seed) for label in ("FedAvg", "SCAFFOLD") for seed in (0, 1)
     }
     assert "SCAFFOLD" in out and "final gap" in out and "round" not in err.splitlines()[0]
     assert "SCAFFOLD seed 1  all rounds run" in err and "Kept in runs/mine" in err
@@ -49,15 +47,9 @@ def test_results_as_json(place, capsys):
     fedavg, scaffold = answer["methods"]
     assert code == 0 and answer["target"] == 1e-2 and answer["folder"] == "runs/mine"
     assert fedavg["rounds"] is None and fedavg["status"] == "all rounds run"
-    assert (
-        scaffold["rounds"] < 200
-        and scaffold["status"] == "target reached"
-        and scaffold["final"] <= 1e-2
-    )
-    assert (
-        scaffold["vectors"] == 4 * scaffold["rounds"]
-        and scaffold["gradients"] == 12 * scaffold["rounds"]
-    )
+    assert scaffold["status"] == "target reached" and scaffold["final"] <= 1e-2
+    spent = [scaffold[name] / scaffold["rounds"] for name in ("vectors", "gradients")]
+    assert scaffold["rounds"] < 200 and spent == [4, 12]
     assert answer["runs"][0]["values"] == {"lr": 0.02, "server_lr": 1.0}
 
 
@@ -96,10 +88,8 @@ def test_a_bad_spec_runs_nothing(place, capsys):
     )
     code, out, err = outcome(capsys, "spec.toml", "-s", "method.lrr=1", "-s", "roundz=2")
     assert code == 2 and out == "" and not (place / "runs").exists()
-    assert err.splitlines()[0].startswith("-s method.lrr=1: unknown parameter")
-    assert err.splitlines()[1].startswith("-s roundz=2: unknown key")
-    assert err.splitlines()[2].startswith("spec.toml:3: FedRecu needs every client")
-    assert err.splitlines()[3] == "3 problems; nothing was run."
+    places = [line.partition(": ")[0] for line in err.splitlines()]
+    assert places[:3] == ["-s method.lrr=1", "-s roundz=2", "spec.toml:3"] and len(places) == 4
 
 
 def test_theory_that_the_problem_does_not_support_is_told_before_running(place, capsys):
@@ -151,14 +141,9 @@ def test_when_nothing_can_be_measured(place, capsys, monkeypatch):
 
     monkeypatch.setattr(Task, "engine", picky)
     code, out, err = outcome(capsys, "spec.toml")
-    assert (
-        code == 1
-        and out.count("failed: there is no such minimiser") == 2
-        and "Traceback" not in err
-    )
-    assert (
-        Folder(place / "runs/mine").rows() == [] and not (place / "runs/mine/checkpoints").exists()
-    )
+    assert code == 1 and out.count("failed: there is no such") == 2 and "Traceback" not in err
+    folder = Folder(place / "runs/mine")
+    assert folder.rows() == [] and not folder.file("checkpoints").exists()
 
 
 @pytest.mark.parametrize("root", ["runs", "runs/deep/er", "/proc/x"])

@@ -44,17 +44,8 @@ def places(tmp_path_factory):
     )
     folder = Folder(root / "runs" / "x")
     folder.start(parse(good), {})
-    folder.append(
-        {
-            "label": "FedAvg",
-            "method": "FedAvg",
-            "seed": 0,
-            "round": 0,
-            "vectors": 0,
-            "gradients": 0,
-            "gap": 1,
-        }
-    )
+    row = {"label": "FedAvg", "method": "FedAvg", "seed": 0, "round": 0, "gap": 1}
+    folder.append(row | {"vectors": 0, "gradients": 0})
     folder.finish([Outcome("FedAvg", "FedAvg", 0, "done", {"lr": 0.1})])
     folder.write("gap.png", b"")  # which is drawn if it is missing
     return root

