@@ -218,7 +218,7 @@ def spec(tmp_path):
     [
         (["federate", "SPEC"], "one of --superlink, --listen and --local"),
         (["federate", "SPEC", "--local", "3", "--listen", "h:1"], "one of --superlink"),
-        (["federate", "SPEC", "--local", "0"], "a whole number >= 1"),
+        (["federate", "SPEC", "--local", "0"], "whole number >= 1"),
         (["federate", "SPEC", "--local", "3", "--jobs", "2"], "one method after another"),
         (["federate", "SPEC", "--local", "3", "-s", "engine.deadline=0"], "deadline"),
         (["federate", "missing.toml", "--local", "3"], "No such file"),
@@ -226,7 +226,7 @@ def spec(tmp_path):
         (["join", "--superlink", "127.0.0.1:1"], "--data FOLDER"),
         (["join", "--superlink", "127.0.0.1:1", "--data", "nowhere"], "no such folder"),
         (["join", "--superlink", "127.0.0.1:1", "--part", "-1"], "whole number from 0"),
-        (["join", "--superlink", "127.0.0.1:1", "--patience", "0"], "a number > 0"),
+        (["join", "--superlink", "127.0.0.1:1", "--patience", "0"], "number > 0"),
         (["run", "SPEC", "-s", "engine=flower"], "undrift federate"),
     ],
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from undrift.cli.output import refuse
+from undrift.core.params import Count, NonNegative, Positive, describe, fits
 from undrift.report.table import PAGE, prose, terminal_width
-
-N = TypeVar("N", int, float)
 
 EPILOG = """\
 Results go to standard output, messages and progress to standard error. \
@@ -58,26 +58,17 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def seconds(text: str) -> float:
-    """A number that is not negative."""
-    return _number(text, float, "a number >= 0", lambda value: 0 <= value < float("inf"))
+def number(hint: object) -> Callable[[str], Any]:
+    """Reads an option as the setting ``hint`` is read."""
+
+    def taken(text: str) -> Any:
+        for kind in (int, float):
+            with suppress(ValueError):
+                if fits(value := kind(text), hint):
+                    return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: {describe(hint)}")
+
+    return taken
 
 
-def positive(text: str) -> float:
-    return _number(text, float, "a number > 0", lambda value: 0 < value < float("inf"))
-
-
-def natural(text: str) -> int:
-    """A whole number from 1."""
-    return _number(text, int, "a whole number >= 1", lambda value: value >= 1)
-
-
-def _number(text: str, kind: type[N], words: str, allowed: Callable[[N], bool]) -> N:
-    wrong = argparse.ArgumentTypeError(f"{text!r} is not allowed: {words}")
-    try:
-        value = kind(text)
-    except ValueError:
-        raise wrong from None
-    if not allowed(value):
-        raise wrong
-    return value
+natural, positive, seconds = number(Count), number(Positive), number(NonNegative)
