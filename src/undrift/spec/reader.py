@@ -91,13 +91,13 @@ class Reader:
                 text = f"of {problem.name} seeds decide {' and '.join(known)}"
                 self.complain((), {"vary": text})
         clients = getattr(problem, "clients", None)
-        entries = list[Entry]()
+        entries = dict[str, Entry]()
         for i, kind in kinds.items():
             if entry := self.entry(i, kind, top, clients):
-                if entry.label in [other.label for other in entries]:
+                if entry.label in entries:
                     text = f"two methods are called {entry.label!r}: give one another label"
                     self.complain(("method", i), {"label": text})
-                entries.append(entry)
+                entries[entry.label] = entry
         if not self.methods:
             self.complain((), {"method": "no methods: write [[method]], with two brackets"})
         if self.complaints or problem is None:
@@ -108,7 +108,7 @@ class Reader:
             problem=problem,
             problem_name=self.document["problem"]["name"],
             problem_file=self.document["problem"].get("file"),
-            entries=tuple(entries),
+            entries=tuple(entries.values()),
             sources=dict(sorted(self.files.sources.items())),
             origin=self.origin,
         )
@@ -217,7 +217,7 @@ class Reader:
             for field, text in refuse(method, options, clients):
                 self.complaints.append(self.origin.complaint(path_of(field, i, table), text))
             return Entry(
-                label=label,
+                label=str(label),
                 method=method,
                 rounds=used.get("rounds", 0),  # refused if it is missing
                 options=options,
@@ -255,7 +255,7 @@ class Reader:
             if len(path) == 1 and path[0] not in SETTINGS and path[0] in names:
                 raise ValueError(f"unknown key {path[0]!r}; did you mean method.{path[0]}?")
             return [None], path
-        labels = {self.methods[i].get("label", kind.__name__): i for i, kind in kinds.items()}
+        labels = {str(self.methods[i].get("label", k.__name__)): i for i, k in kinds.items()}
         chosen, rest = [*kinds], path[1:]
         if len(rest) > 1 and rest[0] in labels:
             chosen, rest = [labels[rest[0]]], rest[1:]
