@@ -316,24 +316,33 @@ def _as_declared(value: object, hint: object) -> Any:
         found = _as_declared(value, choice)
         if found is not _MISFIT:
             return found
-    origin, inner = typing.get_origin(base), typing.get_args(base)
-    if isinstance(base, type) and issubclass(base, Record) and not isinstance(value, base):
-        return base.read(value)
-    if isinstance(base, type) and dataclasses.is_dataclass(base) and isinstance(value, Mapping):
-        return made(base, value)
-    if origin is list:
-        value = _all_as_declared(value, inner[0]) if isinstance(value, list | tuple) else _MISFIT
-        good = value is not _MISFIT
-    elif origin is dict:
-        good = isinstance(value, dict) and all(fits(one, inner[1]) for one in value.values())
-    elif origin is Literal:
-        good = value in inner and type(value) in map(type, inner)
-    elif base is float or base is int:
+    # Numbers first: where lr follows a schedule, a method is made in every round.
+    if base is float or base is int:
         good = isinstance(value, int) or (base is float and isinstance(value, float))
         good = good and not isinstance(value, bool) and not _huge(value)
+    elif isinstance(base, type) and not isinstance(base, types.GenericAlias):
+        if issubclass(base, Record) and not isinstance(value, base):
+            return base.read(value)
+        if dataclasses.is_dataclass(base) and isinstance(value, Mapping):
+            return made(base, value)
+        good = isinstance(value, base)
     else:
-        good = base is Any or (isinstance(base, type) and isinstance(value, base))
+        value = _as_composed(value, base)
+        good = value is not _MISFIT
     return value if good and (allowed is None or value in allowed) else _MISFIT
+
+
+def _as_composed(value: object, base: object) -> Any:
+    """The same for lists, tables, literals and what may be anything."""
+    origin, inner = typing.get_origin(base), typing.get_args(base)
+    if origin is list and isinstance(value, list | tuple):
+        return _all_as_declared(value, inner[0])
+    good = base is Any
+    if origin is dict and isinstance(value, dict):
+        good = all(fits(one, inner[1]) for one in value.values())
+    elif origin is Literal:
+        good = value in inner and type(value) in map(type, inner)
+    return value if good else _MISFIT
 
 
 def _all_as_declared(values: Sequence[object], hint: object) -> Any:
