@@ -21,6 +21,7 @@ from undrift.cli import main
 from undrift.core.cohort import Sampling
 from undrift.methods.fedavg import FedAvg
 from undrift.records.folder import Folder
+from undrift.records.journal import PARTS
 from undrift.runs import events, jobs
 from undrift.runs.experiment import make
 from undrift.runs.prepare import usual_every
@@ -190,7 +191,7 @@ def test_what_a_job_has_recorded_is_read_before_and_after_it_is_gathered(tmp_pat
     parts["a", 1].append(row | {"seed": 1, "round": 1})
     assert len(folder.rows()) == 3
     folder.gather()
-    assert len(folder.rows()) == 3 and not folder.parts.exists()
+    assert len(folder.rows()) == 3 and not folder.file(PARTS).exists()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

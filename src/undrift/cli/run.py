@@ -55,7 +55,7 @@ JOBS = "processes that share methods and seeds; no number depends on it (default
 def add(parser: Parser) -> None:
     parser.description = (
         "Run every method of a spec with every seed. The results go to a folder of the spec's "
-        "name: spec.toml, environment.json, metrics.jsonl, metrics.parquet, summary.json, models, "
+        "name: spec.toml, environment.json, metrics.jsonl, summary.json, models, "
         "checkpoints, log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current "
         "round; the same command, or undrift resume, continues from there. Ctrl-C twice stops at "
         "once. "
@@ -284,13 +284,13 @@ def report(folder: Folder, as_json: bool, again: bool = False) -> int:
         draw(folder, found)
     if as_json:
         document = {
-            "name": folder.name,
+            "name": folder.path.name,
             "folder": str(folder.path),
             "target": found.target,
             "note": found.note,
             "varied": found.varied[0],
             "methods": [s.document() for s in found.summaries],
-            "runs": [outcome.record() for outcome in run.outcomes],
+            "runs": [*map(vars, run.outcomes)],
             "left_out": [one.document() for one in by_client(run.left_out)],
         }
         result_json(document)

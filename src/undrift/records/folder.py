@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Literal, Self
 
 from undrift._files import LOCK, hold, read_json, release
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
-from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row
 from undrift.spec.document import parsed, read, toml
 from undrift.spec.errors import BadSpec
 from undrift.spec.schema import Spec, Table, Values, normal
@@ -35,7 +33,6 @@ __all__ = [
     "Outcome",
     "Recipe",
     "Row",
-    "made",
 ]
 
 FILES = {
@@ -45,7 +42,6 @@ FILES = {
     METRICS: "one row per evaluation, appended during the run",
     LEFT_OUT: "clients whose work did not count, in which round and why, if there were any",
     CLIENTS: "each client's loss and metrics at every evaluation, if per_client is set",
-    "metrics.parquet": "the same rows as columns, once the run is over",
     COMPLETE: "how each method ended, once the run is over",
     "models": "the last and the best model of each method and seed: undrift export",
     CHECKPOINTS: "the states that methods ended with, of at most 64 MB each, for more rounds",
@@ -105,19 +101,6 @@ class Busy(BadFolder):
     """A folder that another process is running."""
 
 
-def made(path: Path) -> None:
-    """Make a folder, or refuse one that cannot be made or written."""
-    # Permissions do not tell: a disk may be full or read-only, so a file is really written.
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        reason = error.strerror or error
-        text = f"{path}: {reason}: nothing can be kept there; choose another folder"
-        raise BadFolder(text) from None
-
-
 class Folder(Journal):
     """``ROOT/NAME``: the recipe, the environment and the journal of a run."""
 
@@ -132,10 +115,6 @@ class Folder(Journal):
         if not found.file("spec.toml").is_file():
             raise BadFolder(f"{path} is not the folder of a run: it has no spec.toml")
         return found
-
-    @property
-    def name(self) -> str:
-        return self.path.name
 
     def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "shorter", "other"]:
         """What it holds, compared with ``recipe``; a shorter run has fewer rounds."""
@@ -238,7 +217,7 @@ class Folder(Journal):
 
     def start(self, recipe: Recipe, environment: Mapping[str, object]) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""
-        made(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
         self.lock()
         self.tidy()
         # Without the first file the run is not finished; spec.toml tells whose it is, so it stays.
@@ -261,7 +240,6 @@ class Folder(Journal):
         going = self._going_on(normal(self.document()))
         if self.complete or going:
             self.reopen([outcome.key for outcome in going])
-            self.file("metrics.parquet").unlink(missing_ok=True)
         # The recipe comes last: until it is there, the folder is that of the shorter run.
         self._write_recipe(recipe, about | {SPECS: [*about.get(SPECS, []), recipe.identity]})
 
@@ -288,19 +266,11 @@ class Folder(Journal):
         self.mend()
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
-        """Write the rows as Parquet, in the order of the outcomes, and mark the run as over."""
-        import pyarrow
-        from pyarrow import parquet
-
-        # summary.json is written last, since it marks the run as over: a kill before it leaves an
-        # unfinished run, and one after it only checkpoints that tidy() removes.
-        self.gather()
+        """Mark the run as over."""
         if not self.file(METRICS).exists():
             self.write(METRICS, "")
-        self.arrange({outcome.key: k for k, outcome in enumerate(outcomes)})
-        content = io.BytesIO()
-        parquet.write_table(pyarrow.table(columns(self.rows())), content)
-        self.write("metrics.parquet", content.getvalue())
+        # summary.json is written last, since it marks the run as over: a kill before it leaves an
+        # unfinished run, and one after it only what tidy() removes.
         self.conclude(outcomes)
         # Not the lock: no other process may come before all is tidy.
         Journal.close(self)

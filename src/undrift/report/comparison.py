@@ -86,7 +86,8 @@ class Comparison:
             for row in run.rows:
                 self.problems[row["label"]] = problem
                 planned.setdefault(row["label"], {})[row["seed"]] = None
-        self.labels = [*self.problems]
+        # As in the specs: rows are in the order in which they were recorded.
+        self.labels = [label for label in planned if label in self.problems]
         self.summaries = summarise(self.rows, target, self.outcomes, planned, rounds)
         """One for each label, also for methods of the specs that have not begun."""
         self.note: str = common(run.environment.get("note", "") for run in runs) or ""
@@ -146,7 +147,7 @@ class Comparison:
 
 def read(folders: Sequence[Folder]) -> list[RunOnDisk]:
     """All of the runs; ``BadFolder`` for a folder that is not one's."""
-    names = [folder.name for folder in folders]
+    names = [folder.path.name for folder in folders]
     if len({*names}) < len(names):
         names = [str(folder.path) for folder in folders]
     about = [folder.environment for folder in folders]

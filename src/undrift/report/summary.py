@@ -11,7 +11,7 @@ from undrift.core.stopping import EVERYBODY, MEASURED, of_some, on_some
 from undrift.plots.columns import metric
 from undrift.records.differences import RELATIVE, Curve, curves, hit
 from undrift.records.folder import Row
-from undrift.records.rows import Outcome, at_end, columns, in_words
+from undrift.records.rows import ENDS, Outcome, at_end, columns
 from undrift.report.numbers import (
     NONE,
     UNKNOWN,
@@ -111,7 +111,7 @@ class Summary:
         """How its seeds ended, in words."""
         so_far = f": {self.progress}" if self.progress else ""
         words = {
-            in_words(status) + (so_far if status in OPEN else ""): n
+            ENDS[status].words + (so_far if status in OPEN else ""): n
             for status, n in self.statuses.items()
         }
         if len(words) < 2:

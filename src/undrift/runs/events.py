@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import dataclass_transform
 
 from undrift.core.faults import Rejection
-from undrift.records.rows import Outcome, Row, in_words
+from undrift.records.rows import ENDS, Outcome, Row
 
 
 @dataclass_transform(frozen_default=True)
@@ -81,7 +81,7 @@ class Ended(Event):
 
     def __str__(self) -> str:
         end = self.outcome
-        why = end.note or in_words(end.status)
+        why = end.note or ENDS[end.status].words
         if end.same_as is not None:
             why = f"as seed {end.same_as}, because no seed changes it"
         return f"{end.label}, seed {end.seed}: {why}"

@@ -22,7 +22,7 @@ from undrift.records import models
 from undrift.records.differences import against, curves
 from undrift.records.folder import Folder, Outcome, Row
 from undrift.records.models import Best
-from undrift.records.rows import Key, choose, columns, in_words, key_of
+from undrift.records.rows import ENDS, Key, choose, columns, key_of
 from undrift.report.summary import summarise
 from undrift.report.tables import Differences, results
 from undrift.runs.clients import ClientHistory, at_model
@@ -320,7 +320,9 @@ class Recorded:
         return net
 
     def __repr__(self) -> str:
-        ends = ", ".join(f"{o.label} (seed {o.seed}): {in_words(o.status)}" for o in self.outcomes)
+        ends = ", ".join(
+            f"{o.label} (seed {o.seed}): {ENDS[o.status].words}" for o in self.outcomes
+        )
         return f"Recorded({self.folder.path}, {len(self.records)} rows; {ends or 'unfinished'})"
 
 

@@ -90,7 +90,7 @@ def _told(runs: Runs, folder: Folder, ranks: Ranks | None) -> Runs:
     if ranks is None:
         return runs
     rows, outcomes, left_out, clients = folder.record()
-    ranks.tell([rows, [outcome.record() for outcome in outcomes], left_out, clients])
+    ranks.tell([rows, [*map(vars, outcomes)], left_out, clients])
     for outcome in outcomes:
         run = runs[outcome.key]
         ranks.tell([run.model is not None, run.best and run.best.about])
