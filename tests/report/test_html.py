@@ -54,13 +54,7 @@ def data(text):
 def test_it_asks_nothing_of_a_network(folder):
     share(folder)
     read = Reader(report(folder.path))
-    assert {tag for tag, _ in read.tags} >= {
-        "style",
-        "script",
-        "table",
-        "caption",
-        "details",
-    }
+    assert {tag for tag, _ in read.tags} >= {"style", "script", "table", "caption", "details"}
     for tag, attributes in read.tags:
         for name in ("src", "href", "srcset", "action", "poster", "background"):
             value = attributes.get(name, "#")
