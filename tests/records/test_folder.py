@@ -112,14 +112,12 @@ def test_a_last_line_cut_short_is_left_out_but_damage_is_told(folder, spec):
         folder.outcomes()
 
 
-def test_what_is_not_a_run_is_left_alone(folder, spec, tmp_path):
-    folder.path.mkdir(parents=True)
-    folder.file("thesis.tex").write_text("precious")
-    with pytest.raises(BadFolder, match="something else than a run"):
-        folder.state(spec)
-    (tmp_path / "runs" / "file").write_text("")
-    with pytest.raises(BadFolder, match="is not a folder"):
-        Folder(tmp_path / "runs" / "file").state(spec)
+def test_what_is_in_a_folder_before_the_first_run_stays(folder, spec):
+    (folder.path / "models").mkdir(parents=True)
+    folder.file("models/mine.pt").write_text("precious")
+    assert folder.state(spec) == "new"
+    finished(folder, spec)
+    assert folder.file("models/mine.pt").read_text() == "precious"
 
 
 def test_a_failed_write_leaves_no_part_of_a_file(folder, spec, monkeypatch):
@@ -242,11 +240,6 @@ def test_replacing_a_run_may_be_cut_short_at_any_file(folder, spec, monkeypatch,
         folder.resume()
     folder.start(spec, {"python": "5"})
     assert folder.environment == {"python": "5"} and folder.outcomes() == []
-
-
-def test_a_federation_that_ended_before_its_run_began_is_not_in_the_way(folder, spec):
-    (folder.path / "superlink").mkdir(parents=True)
-    assert folder.state(spec) == "new"
 
 
 LONG = """

@@ -10,7 +10,7 @@ from undrift.cli.output import result, say
 from undrift.cli.parser import Parser
 from undrift.cli.stop import Stop
 from undrift.records.differences import curves
-from undrift.records.folder import Folder, Row
+from undrift.records.folder import Folder, Row, made
 from undrift.report.ascii_chart import chart
 from undrift.report.comparison import Comparison, compare, read
 from undrift.report.table import prose, terminal_width
@@ -42,7 +42,7 @@ def add(parser: Parser) -> None:
 
 def main(args: Namespace) -> None:
     out: Path = args.out
-    out.mkdir(parents=True, exist_ok=True)
+    made(out)
     say("Loading torch, then running seven methods on two federations: a few seconds in all.")
     runs = {}
     for title, name in SPECS.items():

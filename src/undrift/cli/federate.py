@@ -12,7 +12,7 @@ from undrift.cli.parser import Parser, natural
 from undrift.cli.run import add_options, executes, finished, other, perform
 from undrift.core.params import hints
 from undrift.flower.compat import misfit
-from undrift.records.folder import Folder
+from undrift.records.folder import Folder, made
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
 
@@ -93,7 +93,7 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     from undrift.federate.federation import FlowerFederation
     from undrift.federate.session import Session, SuperLink, local_federation
 
-    folder.path.mkdir(parents=True, exist_ok=True)
+    made(folder.path)
     folder.lock()
     try:
         with ExitStack() as stack:

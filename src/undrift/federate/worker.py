@@ -33,7 +33,7 @@ from undrift.federate.spec_job import ONCE, Job, digest
 from undrift.flower.network import FROZEN, described, known
 from undrift.flower.reply import Untold, reply
 from undrift.problems.by_file import own
-from undrift.runs.prepare import build, placed
+from undrift.runs.prepare import placed
 from undrift.spec.schema import Entry, Spec
 
 MOST = 2**16
@@ -185,7 +185,7 @@ class ClientWorker:
             if self.config.part is None:
                 self._problems[key] = placed(own(kind, objective, among), dtype, device)
             else:
-                self._problems[key] = build(kind, objective, dtype, device)
+                self._problems[key] = placed(kind.build(objective), dtype, device)
         return self._problems[key]
 
 

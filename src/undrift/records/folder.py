@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Self
 
-from undrift._files import LOCK, hold, read_json, release
+from undrift._files import hold, read_json, release
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row
 from undrift.spec.document import parsed, read, toml
@@ -33,6 +33,7 @@ __all__ = [
     "Outcome",
     "Recipe",
     "Row",
+    "made",
 ]
 
 FILES = {
@@ -53,8 +54,6 @@ FILES = {
 }
 MODELS = "models"
 FOLDERS = (MODELS, CHECKPOINTS, "tensorboard")
-FEDERATION = ("nodes", "superlink")
-"""Folders in it where federate keeps the processes that it starts, before a run begins."""
 METRIC_SAMPLES = "metric_samples"
 """The key of environment.json with what :attr:`Problem.metric_samples` said."""
 SPECS = "specs"
@@ -101,6 +100,14 @@ class Busy(BadFolder):
     """A folder that another process is running."""
 
 
+def made(path: Path) -> None:
+    """Make a folder, or refuse one that cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadFolder(f"{path}: {error.strerror}; choose another folder") from None
+
+
 class Folder(Journal):
     """``ROOT/NAME``: the recipe, the environment and the journal of a run."""
 
@@ -118,15 +125,7 @@ class Folder(Journal):
 
     def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "shorter", "other"]:
         """What it holds, compared with ``recipe``; a shorter run has fewer rounds."""
-        if not self.path.exists():
-            return "new"
-        if not self.path.is_dir():
-            raise BadFolder(f"{self.path} is not a folder; choose another name or --out")
         if not self.file("spec.toml").is_file():
-            if self._strangers(recipe):
-                raise BadFolder(
-                    f"{self.path} holds something else than a run; choose another name or --out"
-                )
             return "new"
         # Files of code count by their bytes: a spec names them, and says nothing of their content.
         files = {name: self.file(name) for name in recipe.sources}
@@ -198,12 +197,8 @@ class Folder(Journal):
     @property
     def partition(self) -> Values | None:
         """``classes``, and ``counts`` of each client's samples by class."""
-        try:
-            found = read_json(self._content("partition.json"))
-            fits = {len(row) for row in found["counts"]} == {len(found["classes"])}
-            return dict(found) if fits else None
-        except (ValueError, TypeError, KeyError):
-            return None  # there is none, or one that somebody has changed
+        content = self._content("partition.json")
+        return dict(read_json(content)) if content else None
 
     @property
     def identity(self) -> str:
@@ -217,14 +212,16 @@ class Folder(Journal):
 
     def start(self, recipe: Recipe, environment: Mapping[str, object]) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        made(self.path)
         self.lock()
         self.tidy()
         # Without the first file the run is not finished; spec.toml tells whose it is, so it stays.
-        for name in (COMPLETE, *FILES):
+        # Where there is none, files of the same names are not those of a run.
+        run = self.file("spec.toml").is_file()
+        for name in (COMPLETE, *FILES) if run else ():
             if name not in (*FOLDERS, "spec.toml"):
                 self.file(name).unlink(missing_ok=True)
-        for name in FOLDERS:
+        for name in FOLDERS if run else ():
             shutil.rmtree(self.file(name), ignore_errors=True)
         self._write_recipe(recipe, environment)
 
@@ -309,22 +306,12 @@ class Folder(Journal):
             except BlockingIOError:
                 raise Busy(f"{self.path} is in use: another undrift is running it") from None
 
-    def made_by(self, identity: str) -> bool:
-        """Whether the run began with a recipe of this identity, or went on with it."""
-        return identity in self.environment.get(SPECS, [])
-
     def _write_recipe(self, recipe: Recipe, environment: Mapping[str, object]) -> None:
         # spec.toml last: a folder that has it has everything the spec names.
         self.write("environment.json", json.dumps(environment, indent=2) + "\n")
         for name, content in recipe.sources.items():
             self.write(name, content)
         self.write("spec.toml", recipe.toml())
-
-    def _strangers(self, recipe: Recipe) -> bool:
-        """Whether it holds more than what :meth:`start` leaves when it is cut short."""
-        sources = (Path(name).parts[0] for name in recipe.sources)
-        ours = {"environment.json", LOCK, *FEDERATION, *sources}
-        return any(file.name not in ours and file.suffix != ".part" for file in self.path.iterdir())
 
 
 def _flat(table: Table, before: str = "") -> dict[str, object]:

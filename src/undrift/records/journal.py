@@ -237,8 +237,12 @@ class Journal:
             now = self.digests()
             known = read_json(self._content(COMPLETE)).get("sha256", {})
             # A pack of runs leaves a user's code behind.
-            there = [name for name in known if name in now or not name.endswith(".py")]
-            if changed := [name for name in there if now.get(name) != known[name]]:
+            changed = []
+            for name, digest in known.items():
+                left_behind = name.endswith(".py") and name not in now
+                if now.get(name) != digest and not left_behind:
+                    changed.append(name)
+            if changed:
                 text = f"{self.path}: {', '.join(changed)} changed since the run ended"
                 warnings.warn(text, stacklevel=3)
         return RunRecord(metrics, outcomes, left_out, clients)

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from undrift._files import finite, read_json
 from undrift.core.faults import Rejection
-from undrift.core.params import unknown
 from undrift.core.problem import COLUMNS
 
 METRICS, LEFT_OUT, CLIENTS = "metrics.jsonl", "left_out.jsonl", "clients.jsonl"
@@ -35,14 +34,11 @@ def choose(keys: Iterable[Key], label: str, seed: int | None = None) -> Key:
     :class:`KeyError` if there is none, or several.
     """
     known = [*dict.fromkeys(keys)]
-    labels = dict.fromkeys(name for name, _ in known)
-    if label not in labels:
-        raise KeyError(unknown("method", label, labels))
     found = [key for key in known if key[0] == label and seed in (None, key[1])]
     if len(found) == 1:
         return found[0]
     wanted = repr(label) if seed is None else f"{label!r} with seed {seed}"
-    there = ", ".join(f"{name!r} with seed {number}" for name, number in known if name == label)
+    there = ", ".join(f"{name!r} with seed {number}" for name, number in known)
     raise KeyError(f"{wanted} is not one run: there are {there}")
 
 

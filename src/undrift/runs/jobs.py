@@ -114,7 +114,8 @@ def run_jobs(
     yield from map(MethodResult, ended.values())
     waiting = {key: k for key, k in experiment.order.items() if key not in ended}
     parts = folder.split({key: checkpoint(k, key[1]) for key, k in waiting.items()})
-    store = experiment.tasks[0].setup.own.get("store", "auto")  # the folder may have another one
+    # The folder may have another one.
+    store = getattr(experiment.tasks[0].setup.engine, "store", "auto")
     start = JobStart(
         str(folder.path.absolute()),
         experiment.recipe.identity,

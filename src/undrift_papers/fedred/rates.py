@@ -120,12 +120,12 @@ def instance(L: float, delta: float) -> Problem:
 
 def measure(say: Callable[[str], None]) -> Found:
     """Run every method on every instance."""
-    from undrift.runs.prepare import threads
+    from undrift.runs.prepare import Setup, threads
 
     at: dict[tuple[float, float], dict[str, tuple[float, float]]] = {}
     for L, delta in dict.fromkeys(point for sweep in SWEEPS for point in sweep.instances):
         problem = instance(L, delta)
-        with threads(problem, None, None):
+        with threads(problem, Setup()):
             at[L, delta] = {rate.label: reach(rate, problem, L, delta) for rate in RATES}
         say(f"rates: L = {L:g}, delta = {delta:g}, mu = {MU:g} done")
     return {

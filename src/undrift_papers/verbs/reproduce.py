@@ -60,6 +60,7 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
+    from undrift.records.folder import made
     from undrift_papers.reproduce.cache import Cache
     from undrift_papers.reproduce.perform import ItemOptions
 
@@ -83,7 +84,7 @@ def main(args: Namespace) -> int:
         if args.list:
             show = queue if args.next else listing
             return show(chosen, cache, options, args.json)
-        args.out.mkdir(parents=True, exist_ok=True)
+        made(args.out)
         code = run(chosen, cache, options, args) if chosen or args.next else OK
         if args.pack:
             say(f"{count(cache.pack(args.pack), 'run')} packed into {args.pack}")
