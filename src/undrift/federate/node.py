@@ -8,20 +8,18 @@ Loads no torch: that is the worker's.
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from undrift._files import drawn_once, hold, release
 from undrift.federate import apps, clientapp_stub
 from undrift.federate.session import ENDING, SuperLinkAddress, free_port
-from undrift.federate.supervise import Process, end_all, module, script, within
+from undrift.federate.supervise import Process, end_all, module, script
 from undrift.flower import compat
 from undrift.flower.compat import NoFederation
 
@@ -60,8 +58,8 @@ class NodeConfig(NamedTuple):
 class Joined:
     """A node, from when it is entered until it is left.
 
-    If it is not let in at all it tries again for ``patience`` seconds. Without a key, where one is
-    needed, or with the certificate of others it gives up at once.
+    Without a key, where one is needed, or with the certificate of others it gives up at once;
+    otherwise it tries to be let in until it is stopped.
     """
 
     def __init__(
@@ -71,10 +69,8 @@ class Joined:
         config: NodeConfig,
         key: Path | None,
         tell: Callable[[str], None],
-        patience: float = math.inf,
     ):
         self.address, self.folder, self.key, self.tell = address, folder, key, tell
-        self.patience = patience
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._held = _hold(folder)
@@ -132,8 +128,7 @@ class Joined:
             return
         why = self._last_words()
         # Only before it was ever let in: one that comes back is refused for a minute by rule.
-        hopeless = any(mark in why for mark in compat.HOPELESS)
-        if not self._ever_in and (hopeless or now - self._began > self.patience):
+        if not self._ever_in and any(mark in why for mark in compat.HOPELESS):
             raise NoFederation(f"{place} did not let this node in: {why}")
         if why != self._told:
             self._told = why
@@ -176,16 +171,14 @@ class Joined:
 
 def _hold(folder: Path) -> int:
     """Have a folder alone; a node that is just ending is waited for."""
-    held = list[int]()
-
-    def free() -> bool:
-        with suppress(BlockingIOError):
-            held.append(hold(folder))
-        return bool(held)
-
-    if not within(ENDING, free):
-        raise NoFederation(
-            f"{folder} is in use by another node: a second client needs a folder of its own, "
-            "--states FOLDER"
-        )
-    return held[0]
+    until = time.monotonic() + ENDING
+    while True:
+        try:
+            return hold(folder)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise NoFederation(
+                    f"{folder} is in use by another node: a second client needs a folder of its "
+                    "own, --states FOLDER"
+                ) from None
+        time.sleep(LOOK)

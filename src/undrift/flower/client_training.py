@@ -12,19 +12,19 @@ from typing import Any
 from flwr.app import Context, Message
 
 from undrift import __version__
-from undrift._files import drawn_once, naming, write_whole
+from undrift._files import drawn_once
 from undrift.core.method import Method
 from undrift.engines.messages.format import parse
 from undrift.engines.messages.packet import Packet
 from undrift.engines.node import BadNodeStates, Node, OneOf
 from undrift.flower.grid_carrier import packed, unpacked
 from undrift.flower.network import described, known
-from undrift.flower.reply import Untold, reply
+from undrift.flower.reply import reply, told
 from undrift.methods import registry
 from undrift.problems.neural.problem import Neural
 
 FIRST = "first.safetensors"
-"""The file of what a run began with, its point and everybody's samples, beside the states."""
+"""The file of what a node is told once, the run's first point and everybody's samples."""
 MOST = 2**16
 RUN = re.compile(r"[0-9a-f]{32}")
 STATES = "undrift-states-"
@@ -82,26 +82,18 @@ def _worked(asked: Packet, problem: Neural, folder: Path) -> Packet:
     if not RUN.fullmatch(run := str(table["run"])):
         raise ValueError(f"{run!r} is not the name of a run")
     client = int(table["client"])
-    place = folder / run / str(client) / FIRST
-    size = len(asked.content) - int(table.get("first", 0))
-    frame, first = asked.content[:size], asked.content[size:]
     # Every message may be for a process of its own: what it was told once lies on the disk.
-    if not first and not place.exists():
-        raise Untold
-    began = parse(first or place.read_bytes(), MOST)
+    asked, first = told(asked, folder / run / str(client) / FIRST)
+    began = parse(first, MOST)
     one = OneOf(problem, client, began["samples"].tolist())
     setting = {**table["setting"], "x0": began["x"]}
     node = Node(_method(table), one, folder, setting, table["seed"])
     if node.run != run:
         raise BadNodeStates(
             f"this node makes another run ({node.run}) of what the server asks ({run}): it has "
-            f"another version of undrift or of the method, or {place} is damaged"
+            "another version of undrift or of the method"
         )
-    if first:
-        with naming(place):
-            node.states.make_folder()
-            write_whole(place, first)
-    return node.do(Packet(table, frame))
+    return node.do(asked)
 
 
 def _method(table: Mapping[str, Any]) -> Method:

@@ -30,7 +30,7 @@ from undrift.flower.client_training import STATES
 from undrift.flower.compat import LASTING, NoFederation
 from undrift.flower.exchange import About, ClientExchange, needs_all
 from undrift.flower.grid_carrier import CHANGED, GridCarrier
-from undrift.flower.network import Description, agreed, described, difference, layout
+from undrift.flower.network import agreed, start_of, state_of
 from undrift.models.layout import StateDict
 from undrift.spec.schema import as_toml
 
@@ -157,11 +157,14 @@ class MethodStrategy(FedAvg):
         with TemporaryDirectory(prefix=STATES, ignore_cleanup_errors=True) as states:
             federation = AppClients(self._carrier, self, options, Path(states).name)
             said = federation.gather()
-            clients = agreed([about["network"] for about in said], federation.who)
-            self._model = _model(clients, initial_arrays)
-            dtype = getattr(torch, said[0]["dtype"])
-            names, initial = self._model.layout.names, self._model.initial
-            first = torch.cat([initial[name].reshape(-1) for name in names]).to(dtype)
+            network = agreed([about["network"] for about in said], federation.who)
+            try:
+                self._model = state_of(network, initial_arrays.to_torch_state_dict())
+            except ValueError as error:
+                raise NoFederation(
+                    f"initial_arrays: {error}: load the same weights on every node"
+                ) from None
+            first = start_of(self._model, getattr(torch, said[0]["dtype"]))
             facts = _facts([about["samples"] for about in said], first)
             self._engine = self._engine_of(Remote(facts, federation, None), timeout)
             try:
@@ -226,20 +229,6 @@ def _facts(samples: Sequence[int], first: Tensor) -> Facts:
     )
 
 
-def _model(clients: Description, arrays: ArrayRecord) -> StateDict:
-    """The state dict of the server, if it is what the clients train. Raises ``NoFederation``."""
-    initial = dict(arrays.to_torch_state_dict())
-    found = StateDict(layout(clients), clients["tied"], initial)
-    shapes = [[*initial[name].shape] for name in clients["names"] if name in initial]
-    what = "shapes" if shapes != clients["shapes"] else difference(described(found), clients)
-    if what:
-        raise NoFederation(
-            f"initial_arrays are not the model of the clients ({what}): load the same weights on "
-            "every node"
-        )
-    return found
-
-
 class AppCarrier(GridCarrier):
     """The grid of a user's app: what its mods change, and what its code fails at, is for good."""
 
@@ -286,7 +275,6 @@ class AppClients(ClientExchange):
         super().__init__(carrier, strategy.clients, options, LOG.info)
         self._about: dict[str, Any] = {"clients": strategy.clients, "setting": strategy.setting}
         self._about["states"] = states
-        self._first = b""
 
     def greeting(self) -> Packet:
         return Packet({**self._about, "do": "hello"}, PROBE)
@@ -296,17 +284,13 @@ class AppClients(ClientExchange):
 
     def begin(self, engine: Federated, seed: int) -> None:
         samples = torch.tensor(engine.problem.samples)
-        self._first = dump({"x": engine.x0, "samples": samples})
+        self.tell_once(dump({"x": engine.x0, "samples": samples}))
         self._about |= {
             "method": type(engine.method).__name__,
             "values": values(engine.method),
             "seed": seed,
             "run": engine.identity,
         }
-
-    def whole(self, packet: Packet) -> Packet:
-        """With what the run began with, for a node that does not have it yet."""
-        return Packet({**packet.table, "first": len(self._first)}, packet.content + self._first)
 
     def evaluate(self, problem: Remote, x: Tensor) -> NoReturn:
         raise NotImplementedError("a Flower app evaluates by functions of its own")
