@@ -116,7 +116,7 @@ class Session:
         self._processes: dict[str, Process] = {}
         self._keys = sorted(keys.glob("*.pub")) if keys else []
         self.key_names: dict[str, str] = {}
-        """The names of nodes' keys, by node; those that a SuperLink knew before are not there."""
+        """The names of nodes' keys, by node."""
 
     def __enter__(self) -> Session:
         return self
@@ -135,11 +135,14 @@ class Session:
         if link.code is not None or not here.answers():
             raise NoFederation(f"the SuperLink did not start: {link.last_words()}")
         executor = self._running("superexec")
-        while self._keys:
-            self._register(self._keys.pop())
+        for key in self._keys:
+            with suppress(NoFederation):  # a SuperLink that was started again knows it already
+                self.key_names[self._flwr(compat.register(key), "node-id")] = key.stem
+        self._keys.clear()
         # ServerApps of runs that are over may still connect: only the one that names this run is
         # ours.
-        run, until = self._submit(), time.monotonic() + START
+        run = self._flwr(compat.run(self.home / "app"), "run-id")
+        until = time.monotonic() + START
         while self._pipe is None:
             try:
                 connection, _ = self._listener.accept()
@@ -213,29 +216,19 @@ class Session:
             self._processes[name] = process
         return self._processes[name]
 
-    def _register(self, key: Path) -> None:
-        """Have the SuperLink let in the node with a public key."""
-        done = self._flwr(compat.register(key))
-        with suppress(ValueError, KeyError):
-            self.key_names[str(json.loads(done.stdout)["node-id"])] = key.stem
-
-    def _submit(self) -> str:
-        """Have Flower start a run; its number."""
-        done = self._flwr(compat.run(self.home / "app"))
-        try:
-            return str(json.loads(done.stdout)["run-id"])
-        except (ValueError, KeyError):
-            why = " ".join((done.stderr or done.stdout).split())[-300:]
-            raise NoFederation(f"the SuperLink takes no run: {why}") from None
-
-    def _flwr(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def _flwr(self, command: Sequence[str], field: str) -> str:
+        """Have Flower do something; a field of what it says of it."""
         environment = {**os.environ, **self._environment}
         try:
-            return subprocess.run(
+            done = subprocess.run(
                 command, env=environment, capture_output=True, encoding="utf-8", timeout=START
             )
+            return str(json.loads(done.stdout)[field])
         except subprocess.TimeoutExpired:
             raise NoFederation(f"the SuperLink did not answer in {START:.0f} s") from None
+        except (ValueError, KeyError):
+            why = " ".join((done.stderr or done.stdout).split())[-300:]
+            raise NoFederation(f"the SuperLink gives no {field}: {why}") from None
 
 
 def free_port() -> int:

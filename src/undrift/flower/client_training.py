@@ -37,7 +37,6 @@ def train(
     problem: Neural,
     *,
     states: str | Path | None = None,
-    client: int | None = None,
 ) -> Message:
     """Do what :func:`undrift.flower.strategy` asks of this node; return it from ``@app.train()``.
 
@@ -45,15 +44,15 @@ def train(
     it is to be trained in: ``Neural(Net(), [data], loss=loss)``. ``states`` is a folder that
     outlives the process, for what the client has to remember; left out, it is ``states`` of the
     node's config, or a temporary folder of the server's if that is on this machine, as in Flower's
-    simulation. ``client`` numbers the clients from 0; left out, it is ``partition-id`` of the
-    node's config, or whatever number the server gives.
+    simulation. Which client it is, from 0, is ``partition-id`` of the node's config; left out, the
+    server gives it a number.
 
     Whatever goes wrong is told to the server, which stops with the reason.
     """
     asked = unpacked(msg.content)
 
     def work() -> Packet:
-        number = _numbered(client, context, int(asked.table["clients"]))
+        number = _numbered(context, int(asked.table["clients"]))
         here = _here(states, context, asked.table["states"], number)
         if asked.table["do"] == "hello":
             about = {"name": drawn_once(here / "name"), "version": __version__}
@@ -120,10 +119,8 @@ def _here(states: str | Path | None, context: Context, made: object, number: int
     return Path(found).expanduser()
 
 
-def _numbered(client: int | None, context: Context, clients: int) -> int | None:
-    found = client if client is not None else context.node_config.get("partition-id")
-    if found is None:
-        return None
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < clients:
+def _numbered(context: Context, clients: int) -> int | None:
+    found = context.node_config.get("partition-id")
+    if found is not None and (type(found) is not int or not 0 <= found < clients):
         raise ValueError(f"there is no client {found!r} among {clients}: they are numbered from 0")
     return found
