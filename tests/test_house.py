@@ -45,9 +45,9 @@ CEILINGS = {
     "records runs": 2380,
     "check": 792,
     "report plots": 1015,
-    "federate flower": 1485,
+    "federate flower": 1481,
     "cli": 1276,
-    "undrift_papers": 2002,
+    "undrift_papers": 1958,
 }
 """Statements of rooms; what is in no room is counted with none."""
 SAYING_WHY = tuple(

@@ -24,8 +24,6 @@ from undrift.flower import compat
 from undrift.flower.compat import NoFederation
 
 LOOK = 0.2
-SLOW = 20.0
-"""Seconds after which a node that was not let in says what may be the cause."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -83,7 +81,7 @@ class Joined:
         self.config = config._replace(name=name, states=folder / "states")
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
         self._log = folder / "supernode.log"
-        self._began, self._next, self._told = time.monotonic(), 0.0, ""
+        self._next, self._told = 0.0, ""
         self._in = self._ever_in = False
         # Flower looks for its command on the search path, and finds one that has the launcher do it
         stub = [sys.executable, "-I", "-S", clientapp_stub.__file__]
@@ -91,7 +89,10 @@ class Joined:
         self._environment = compat.environment(self._home / "flower", self._home / "bin")
         self._environment |= {**compat.EAGER, apps.WORKER: str(self._home / "worker.sock")}
         self._processes = {name: self._start(name) for name in ("launcher", "worker", "supernode")}
-        tell(f"Joining {address.place}, which may take a while to let this node in.")
+        tell(
+            f"Joining {address.place}, which may take a minute. Longer: no SuperLink may listen "
+            "there, or it speaks TLS and this node does not (--key FILE), or the other way round."
+        )
 
     def __enter__(self) -> Joined:
         return self
@@ -113,12 +114,6 @@ class Joined:
         if not self._in and compat.LET_IN in self._logged():
             self._in, self._ever_in, self._told = True, True, ""
             self.tell(f"Joined {place} as {self.config.name}.")
-        if not (self._ever_in or self._told) and now - self._began > SLOW:
-            self._told = (
-                f"{place} has not let this node in yet: no SuperLink may listen there, or it speaks"
-                " TLS and this node does not (--key FILE), or the other way round. Trying on."
-            )
-            self.tell(self._told)
         # The SuperNode last: it takes messages, for which worker and launcher must be there.
         for name in ("worker", "launcher"):
             if (code := self._processes[name].code) is not None:
