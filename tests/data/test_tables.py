@@ -36,12 +36,6 @@ def test_files_are_found_and_read(tmp_path, inner, text, packed):
     assert table.labels.tolist() == [1, -1, 1]
 
 
-def test_folder_from_the_environment(tmp_path, monkeypatch):
-    (tmp_path / "toy").write_bytes(TEXT)
-    monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path))
-    assert load("toy").labels.tolist() == [1, -1, 1]
-
-
 def test_missing_names_get_the_nearest_and_the_places(tmp_path):
     (tmp_path / "svmlight").mkdir()
     for name in ("a9a.svmlight.xz", "w8a.bz2", "phishing"):

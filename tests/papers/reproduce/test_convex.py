@@ -155,17 +155,6 @@ def test_a_search_from_the_command_line(grid, tmp_path, capsys):
 # Slopes and savings.
 
 
-@pytest.mark.parametrize("power", [-1, 0, 0.5, 2])
-def test_a_power_law_is_found(power):
-    points = [(x, 7 * x**power) for x in (3.0, 10.0, 20.0, 100.0)]
-    assert rates.slope(points) == pytest.approx(power, abs=1e-12)
-
-
-def test_too_few_points_have_no_slope():
-    assert rates.slope([(1.0, 1.0), (2.0, 2.0)]) is None
-    assert rates.slope([(1.0, 0.0), (2.0, 2.0), (3.0, 3.0)]) is None
-
-
 def test_savings_are_of_what_is_spent():
     mine = [{"round": k, "gap": 0.5**k, "vectors": 4 * k, "gradients": 30 * k} for k in range(6)]
     theirs = [
