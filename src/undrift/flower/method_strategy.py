@@ -75,16 +75,23 @@ def strategy(
     ``@app.evaluate()``, their metrics weighted by ``weighted_by_key``.
     ``training``, ``aggregation``, ``schedule`` and ``judge`` are as :func:`undrift.run` takes them.
     """
-    if fraction_train != 1:
-        text = "" if cohort is None else "give cohort or fraction_train, not both"
-        if not 0 < fraction_train < 1:
-            text = not_allowed("fraction_train", fraction_train, "a number > 0 and <= 1")
-        if text:
-            raise BadParameters("strategy", {"fraction_train": text})
-        cohort = max(1, round(fraction_train * clients))
+    name, wrong = type(method).__name__, dict[str, str]()
+    if type(clients) is not int or clients < 1:
+        wrong["clients"] = not_allowed("clients", clients, "a whole number >= 1")
+    if not 0 < fraction_train <= 1:
+        wrong["fraction_train"] = not_allowed("fraction_train", fraction_train, "> 0 and <= 1")
+    elif fraction_train < 1 and cohort is not None:
+        wrong["fraction_train"] = "give cohort or fraction_train, not both"
     if callable(schedule) and not isinstance(schedule, Schedule):
-        text = "a function does not travel to the nodes: use one of undrift.schedules"
-        raise BadParameters("strategy", {"schedule": text})
+        wrong["schedule"] = "a function does not travel to the nodes: use one of undrift.schedules"
+    if isinstance(method, Method) and method.minimising():
+        wrong["method"] = f"{name} needs the exact minimiser of every client's loss"
+    elif isinstance(method, Method) and absent == "drop" and needs_all(method):
+        wrong["absent"] = f"{name} needs every client in every round: absent = 'wait'"
+    if wrong:
+        raise BadParameters("strategy", wrong)
+    if fraction_train < 1:
+        cohort = max(1, round(fraction_train * clients))
     setting: dict[str, object] = {"steps": steps, "cohort": cohort, "batch": batch}
     setting |= {"training": training, "epochs": epochs, "aggregation": aggregation}
     setting |= {"schedule": schedule, "judge": judge}
@@ -119,23 +126,10 @@ class MethodStrategy(FedAvg):
         self._carrier: AppCarrier | None = None
         self._engine: Federated | None = None
         self._model: StateDict | None = None
-        self._refuse()
-
-    def _refuse(self) -> None:
-        """Find what cannot be run before any node is asked."""
-        if type(self.clients) is not int or self.clients < 1:
-            text = f"clients = {self.clients!r} is not allowed: a whole number >= 1"
-            raise BadParameters("strategy", {"clients": text})
-        nothing = _facts([1] * self.clients, torch.zeros(1, dtype=torch.float64))
-        nobody = AppClients(cast(AppCarrier, None), self, FederatedOptions(**self.waiting), "")
+        # What any engine refuses is found before a node is asked.
+        nothing = _facts([1] * clients, torch.zeros(1, dtype=torch.float64))
+        nobody = AppClients(cast(AppCarrier, None), self, FederatedOptions(**waiting), "")
         self._engine_of(Remote(nothing, nobody, None), 1.0)
-        name = type(self.method).__name__
-        if self.method.minimising():
-            text = f"{name} needs the exact minimiser of every client's loss, which no module has"
-            raise BadParameters("strategy", {"method": text})
-        if self.waiting["absent"] == "drop" and needs_all(self.method):
-            text = f"{name} needs every client in every round: absent = 'wait'"
-            raise BadParameters("strategy", {"absent": text})
 
     def _engine_of(self, problem: Remote, deadline: float) -> Federated:
         own = {**self.setting, **self.waiting, "deadline": deadline}
