@@ -23,8 +23,10 @@ from undrift.flower.reply import reply, told
 from undrift.methods import registry
 from undrift.problems.neural.problem import Neural
 
-FIRST = "first.safetensors"
-"""The file of what a node is told once, the run's first point and everybody's samples."""
+FIRST = "first"
+"""The file of what a node is told once: the first point and everybody's samples. It is not called
+as states are, which are removed when they are no longer needed.
+"""
 MOST = 2**16
 RUN = re.compile(r"[0-9a-f]{32}")
 STATES = "undrift-states-"
