@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.faults.federation import below
@@ -26,7 +27,7 @@ from tests.faults.federation import below
 from undrift.engines.federated import Accept
 from undrift.engines.messages.packet import Packet
 from undrift.federate.federation import FlowerFederation
-from undrift.federate.session import Session, local_federation
+from undrift.federate.session import Session, SuperLinkAddress, free_port, local_nodes
 from undrift.federate.supervise import Process
 from undrift.runs.experiment import make
 from undrift.spec.reader import parse
@@ -102,13 +103,10 @@ class Timed(FlowerFederation):
         super().__init__(session, spec, lambda text: None)
         self.seconds: list[float] = []
 
-    def exchange(
-        self, packets: Mapping[int, Packet], accept: Accept, group: str, wait: bool
-    ) -> dict[int, str]:
+    def ask(self, orders: Mapping[int, Packet], accept: Accept) -> dict[int, str]:
         began = time.monotonic()
-        missing = super().exchange(packets, accept, group, wait)
-        if group not in ("start", "evaluate"):
-            self.seconds.append(time.monotonic() - began)
+        missing = super().ask(orders, accept)
+        self.seconds.append(time.monotonic() - began)
         return missing
 
 
@@ -119,10 +117,8 @@ def show(what: str, seconds: list[float]) -> None:
 def phases(rounds: int) -> None:
     """Seconds of warm and of cold phases."""
     folder = Path(tempfile.mkdtemp(prefix="undrift-bench-"))
-    with (
-        local_federation(folder, 3) as link,
-        Session(link.address, print, link.look) as session,
-    ):
+    address = SuperLinkAddress("127.0.0.1", free_port())
+    with Session(folder, address, None, print) as session, local_nodes(folder, address, 3):
         session.open()
         spec = read(ROWS.format(rounds=rounds))
         warm = Timed(session, spec)
@@ -150,25 +146,25 @@ def size(weights: int) -> int:
 def travelling(weights: int, rounds: int = 4) -> None:
     """Bytes between a node and the SuperLink."""
     folder = Path(tempfile.mkdtemp(prefix="undrift-bench-"))
-    with local_federation(folder, 0) as link:
-        counter = Counter(link.address.port)
+    address = SuperLinkAddress("127.0.0.1", free_port())
+    with Session(folder, address, None, print) as session, ExitStack() as stack:
+        session.open()
+        counter = Counter(address.port)
         words = [sys.executable, "-m", "undrift", "join", "--part", "0"]
         words += ["--superlink", f"127.0.0.1:{counter.port}", "--states", str(folder / "node")]
-        node = Process(words, folder / "node.log")
-        with node, Session(link.address, print) as session:
-            session.open()
-            spec = read(WIDE.format(rounds=rounds, hidden=size(weights)))
-            federation = FlowerFederation(session, spec, lambda text: None)
-            (result,) = make(spec, federation.build).run(emit=federation.hear)
-            engine = result.engine
-            assert engine is not None
-            time.sleep(4)
-            down, up = counter.down, counter.up
-            declared = engine.problem.dim * engine.x0.element_size()
-            for _ in range(rounds):
-                engine.run_round()
-            time.sleep(1)
-            found = (counter.down - down) / rounds, (counter.up - up) / rounds
+        stack.callback(Process(words, folder / "node.log").end)
+        spec = read(WIDE.format(rounds=rounds, hidden=size(weights)))
+        federation = FlowerFederation(session, spec, lambda text: None)
+        (result,) = make(spec, federation.build).run(emit=federation.hear)
+        engine = result.engine
+        assert engine is not None
+        time.sleep(4)
+        down, up = counter.down, counter.up
+        declared = engine.problem.dim * engine.x0.element_size()
+        for _ in range(rounds):
+            engine.run_round()
+        time.sleep(1)
+        found = (counter.down - down) / rounds, (counter.up - up) / rounds
     for way, bytes in zip(("down", "up"), found, strict=True):
         more = 100 * (bytes / declared - 1)
         print(f"{way}: {bytes:,.0f} bytes a round, {declared:,} declared ({more:+.2f} %)")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import undrift as ud
-from undrift.runs.events import Resumed
+from undrift.runs.events import Notice
 
 torch.manual_seed(0)
 digits = ud.data.load_images("digits")
@@ -28,7 +28,7 @@ def train(folder):
         rounds=20,
         steps=10,
         batch=16,
-        callbacks=[power, ud.Events(lambda event: isinstance(event, Resumed) and print(event))],
+        callbacks=[power, ud.Events(lambda event: isinstance(event, Notice) and print(event))],
         save=ud.Save(folder, checkpoint=0),
     )
 

@@ -24,10 +24,10 @@ except ImportError:  # Windows
 
 LOCK = ".lock"
 """The file that is locked where a folder itself cannot be."""
-DEPTH = 64
-"""Tables and lists within one another, in files of others."""
 DIGITS = 20
 """Of a whole number in JSON; longer ones are no floats."""
+DEPTH = 64
+"""Tables and lists within one another, in files of others."""
 _NOT_THERE = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 """Errors of a file system that cannot sync a folder."""
 
@@ -86,7 +86,7 @@ def read_plain(path: Path, most: int) -> bytes:
 
 
 def read_json(text: bytes) -> Any:
-    """What a JSON text has; ``ValueError`` if numbers or nesting are beyond what we write."""
+    """What a JSON text has; ``ValueError`` if it is none, or nested beyond what we write."""
     try:
         return shallow(_JSON.decode(text.decode()))
     except RecursionError:
@@ -104,12 +104,15 @@ def finite(value: object) -> object:
 
 def shallow(found: Any) -> Any:
     """``found`` itself; ``ValueError`` if its tables and lists are nested too deeply."""
-    level = [found] if isinstance(found, dict | list) else []
+    level = [found]
     for _ in range(DEPTH):
-        tables = (one.values() if isinstance(one, dict) else one for one in level)
-        level = [inner for table in tables for inner in table if isinstance(inner, dict | list)]
-        if not level:
+        below = list[Any]()
+        for one in level:
+            if isinstance(one, dict | list):
+                below += one.values() if isinstance(one, dict) else one
+        if not below:
             return found
+        level = below
     raise ValueError("nested too deeply")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from undrift.cli.stop import Stop
 from undrift.records.folder import Folder
+from undrift.records.rows import key_of
 
 
 class Soon(Stop):
@@ -27,4 +28,5 @@ def after(rounds):
 
 def rows(path):
     """The rows of a folder, without the seconds."""
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in Folder(Path(path)).rows()]
+    found = sorted(Folder(Path(path)).rows(), key=key_of)
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in found]

@@ -1,6 +1,7 @@
 """``export``: a model of a run as a file of its own."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,12 +9,16 @@ from safetensors.torch import load_file
 from tests.cli import conftest
 
 from undrift.cli import main
-from undrift.records.folder import BadFolder
-from undrift.records.models import load
+from undrift.records.folder import BadFolder, Folder
+from undrift.records.models import find, read
 
 
 def told(capsys, *words):
     return conftest.told(capsys, "export", *words)
+
+
+def load(*which, **best):
+    return read(find(Folder(Path("runs/mine")), *which, **best)[1])
 
 
 @pytest.fixture
@@ -26,21 +31,19 @@ def run(place, capsys):
 def test_a_model_becomes_a_file(run, capsys):
     code, out, _ = told(capsys, "mine", "SCAFFOLD", "--seed", "3", "-o", "deep/er.safetensors")
     assert code == 0 and out == "deep/er.safetensors\n"
-    assert torch.equal(load_file("deep/er.safetensors")["x"], load("runs/mine", "SCAFFOLD", 3)["x"])
+    assert torch.equal(load_file("deep/er.safetensors")["x"], load("SCAFFOLD", 3)["x"])
     words = ["runs/mine", "FedAvg", "--seed", "0", "--best", "-o", "best.safetensors", "--json"]
     code, out, _ = told(capsys, *words)
     answer = json.loads(out)
     assert code == 0 and (answer["which"], answer["seed"], answer["metric"]) == ("best", 0, "gap")
-    assert torch.equal(
-        load_file("best.safetensors")["x"], load("runs/mine", "FedAvg", 0, best=True)["x"]
-    )
+    assert torch.equal(load_file("best.safetensors")["x"], load("FedAvg", 0, best=True)["x"])
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (["mne", "FedAvg", "--seed", "0"], "did you mean mine"),
-        (["mine", "FedAvgg", "--seed", "0"], "did you mean FedAvg"),
+        (["mine", "FedAvgg", "--seed", "0"], "'FedAvg' with seed"),
         (["mine", "FedAvg"], "with seed 3"),
         (["mine", "FedAvg", "--seed", "1"], "with seed 3"),
     ],
@@ -77,12 +80,12 @@ def test_a_method_that_no_seed_changes_needs_none(place, capsys):
     "damage", [lambda b: b[:-3] + bytes([b[-3] ^ 1]) + b[-2:], lambda b: b + b"x", lambda b: b""]
 )
 def test_a_damaged_model_is_refused(run, capsys, damage):
-    file = run / "runs/mine/models/SCAFFOLD-3-last.safetensors"
+    (file,) = (run / "runs/mine/models").glob("*-SCAFFOLD-3-last.safetensors")
     file.write_bytes(damage(file.read_bytes()))
     code, out, err = told(capsys, "mine", "SCAFFOLD", "--seed", "3", "-o", "x.safetensors")
     assert code == 2 and out == "" and file.name in err and not (run / "x.safetensors").exists()
     with pytest.raises(BadFolder):
-        load("runs/mine", "SCAFFOLD", 3)
+        load("SCAFFOLD", 3)
 
 
 def test_that_a_method_diverged_is_said(place, capsys):

@@ -151,7 +151,7 @@ def test_a_run_stopped_every_few_rounds(many, capsys, stopping):
     stopping(8)
     codes = [main(["run", "spec.toml"])]
     while codes[-1] == 130 and len(codes) < 60:
-        assert rows(path) == expected[: len(rows(path))]
+        assert all(row in expected for row in rows(path))
         codes.append(main(["resume", "mine"]))
     assert len(codes) > 15 and codes[-1] == 0
     assert rows(path) == expected and Folder(path).outcomes() == outcomes

@@ -106,13 +106,6 @@ def test_failed_write_leaves_no_entry_and_still_loads(tmp_path, monkeypatch):
     assert entries() == []
 
 
-def test_cache_folder_that_is_a_file(tmp_path, monkeypatch):
-    write_pack(tmp_path)
-    monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cifar10.npz.xz"))
-    with pytest.warns(UserWarning, match="could not be kept"):
-        assert len(load_images("cifar10", tmp_path).images) == 7
-
-
 # image folders
 
 
@@ -131,19 +124,6 @@ def test_grey_folder_has_one_channel(tmp_path):
     is_set(load_images("pets", tmp_path), images, [0, 0, 1, 1, 0, 1], 4)
 
 
-def test_one_coloured_image_makes_all_rgb(tmp_path):
-    images = write_folder(tmp_path / "pets", noise(6, 1, 8, 8))
-    (tmp_path / "pets/test/bat/a.png").write_bytes(encoded(noise(1, 3, 8, 8)[0], "PNG"))
-    loaded = load_images("pets", tmp_path)
-    assert loaded.images.shape == (4, 3, 8, 8)
-    assert (loaded.images == torch.from_numpy(images[:4])).all()
-
-
-def test_known_name_as_image_folder(tmp_path):
-    write_folder(tmp_path / "cifar10")
-    assert load_images("cifar10", tmp_path).classes == ("ant", "bat")
-
-
 def deep():
     out = io.BytesIO()
     Image.fromarray(np.zeros((8, 8), np.uint16)).save(out, "PNG")
@@ -151,33 +131,21 @@ def deep():
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "words"),
+    ("file", "content"),
     [
-        ("train/bat/b.png", encoded(noise(1, 3, 9, 8)[0], "PNG"), "b.png must"),
-        ("train/bat/b.png", b"", "b.png is not a readable JPEG or PNG"),
-        (
-            "test/bat/a.png",
-            encoded(noise(1, 3, 8, 8)[0], "PNG")[:60],
-            "a.png is not a readable JPEG or PNG",
-        ),
-        ("test/bat/a.png", deep(), "a.png must have 8 bits per channel"),
-        ("test/cow/a.png", encoded(noise(1, 3, 8, 8)[0], "PNG"), "cow is a class that"),
+        ("train/bat/b.png", encoded(noise(1, 3, 9, 8)[0], "PNG")),
+        ("train/bat/b.png", b""),
+        ("test/bat/a.png", encoded(noise(1, 3, 8, 8)[0], "PNG")[:60]),
+        ("test/bat/a.png", deep()),
+        ("test/cow/a.png", encoded(noise(1, 3, 8, 8)[0], "PNG")),
     ],
+    ids=str.split("shape empty cut deep class"),
 )
-def test_bad_image_folders(tmp_path, file, content, words):
+def test_bad_image_folders(tmp_path, file, content):
     write_folder(tmp_path / "pets")
     (tmp_path / "pets" / file).parent.mkdir(exist_ok=True)
     (tmp_path / "pets" / file).write_bytes(content)
-    assert words in complaint("pets", tmp_path)
-
-
-def test_image_folder_without_test(tmp_path):
-    (tmp_path / "pets/train/ant").mkdir(parents=True)
-    assert "test does not exist; an image folder has train/CLASS/ and test/CLASS/" in complaint(
-        "pets", tmp_path
-    )
-    (tmp_path / "pets/test").mkdir()
-    assert "pets has 0 train images" in complaint("pets", tmp_path)
+    assert str(Path(file).parent) in complaint("pets", tmp_path)
 
 
 # damage at random
@@ -239,16 +207,6 @@ def test_subsets_are_balanced_and_fixed(train, test):
         for labels in (loaded.labels, loaded.test_labels):
             counts = torch.bincount(labels, minlength=10)
             assert counts.max() - counts.min() <= 1
-
-
-def test_subset_keeps_the_first_of_each_class_in_order():
-    loaded, part = load_images(), load_images(subset=(30, 10))
-    kept = sorted(
-        k for c in range(10) for k in (loaded.labels == c).nonzero().flatten()[:3].tolist()
-    )
-    assert torch.equal(part.images, loaded.images[kept]) and torch.equal(
-        part.labels, loaded.labels[kept]
-    )
 
 
 def test_subset_fills_up_from_larger_classes(tmp_path):
@@ -327,14 +285,6 @@ def test_verify_says_all_that_differs(tmp_path):
     assert "1 test images" not in train and "test images of class" in test
 
 
-def test_verify_of_other_shape_and_classes(tmp_path):
-    write_folder(tmp_path / "cifar10")
-    with pytest.raises(
-        BadData, match=r"shape \(3, 8, 8\).*\n.*has 2 classes, but the official set has 10$"
-    ):
-        verify("cifar10", tmp_path)
-
-
 def test_verify_of_sound_sets(tmp_path, monkeypatch):
     write_mnist(tmp_path)
     files = {f"{name}.gz": digest(tmp_path / f"{name}.gz", "md5") for name in IDX}
@@ -371,33 +321,6 @@ def test_real_mnist():
     found = verify("mnist")
     assert (sum(found.train.values()), sum(found.test.values())) == (60_000, 10_000)
     assert load_images("mnist").images.float().mean() / 255 == pytest.approx(0.1307, abs=1e-4)
-
-
-@pytest.mark.covering(1)
-@pytest.mark.parametrize(
-    ("name", "train", "test"),
-    [
-        pytest.param("cifar10", 5000, 1000, marks=real("cifar10.npz.xz")),
-        pytest.param("cifar100", 500, 100, marks=real("cifar100.npz.xz")),
-    ],
-)
-def test_real_packs(name, train, test, monkeypatch):
-    """Counts and a few images: decoding all of them is a slow test."""
-    from undrift.data import archives
-
-    decode = archives.decode
-
-    def some(items, *rest):
-        return np.concatenate(
-            [decode(items[:200], *rest), np.zeros((len(items) - 200, 3, 32, 32), np.uint8)]
-        )
-
-    monkeypatch.setattr(archives, "decode", some)
-    found = verify(name)
-    assert set(found.train.values()) == {train} and set(found.test.values()) == {test}
-    assert (found.shape, found.note) == ((3, 32, 32), "JPEG q80")
-    images = load_images(name).images[:200].float()
-    assert 90 < images.mean() < 150 and images.std(dim=0).min() > 10
 
 
 @pytest.mark.slow

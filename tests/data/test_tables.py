@@ -36,12 +36,6 @@ def test_files_are_found_and_read(tmp_path, inner, text, packed):
     assert table.labels.tolist() == [1, -1, 1]
 
 
-def test_folder_from_the_environment(tmp_path, monkeypatch):
-    (tmp_path / "toy").write_bytes(TEXT)
-    monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path))
-    assert load("toy").labels.tolist() == [1, -1, 1]
-
-
 def test_missing_names_get_the_nearest_and_the_places(tmp_path):
     (tmp_path / "svmlight").mkdir()
     for name in ("a9a.svmlight.xz", "w8a.bz2", "phishing"):
@@ -62,12 +56,6 @@ def test_a_folder_of_many_files_is_not_listed_whole(tmp_path):
     message = str(caught.value)
     assert "did you mean ward-97?" in message
     assert message.count("ward-") == 1 + 8 and "and 92 more" in message
-
-
-def test_names_of_a_flat_folder(tmp_path):
-    (tmp_path / "mushrooms.gz").touch()
-    with pytest.raises(ValueError, match="did you mean mushrooms"):
-        load("mushroom", tmp_path)
 
 
 def test_no_folder(monkeypatch, tmp_path):
@@ -193,12 +181,6 @@ def test_columns_that_do_not_fit_are_refused(tmp_path):
         load("zero", tmp_path, columns=3)
     with pytest.raises(ValueError, match="leave them out for breast-cancer"):
         load("breast-cancer", columns=30)
-
-
-def test_values_must_be_finite(tmp_path):
-    (tmp_path / "toy").write_bytes(b"1 1:1 2:3\n-1\n-1 1:1\n1 1:2 2:nan\n1 1:inf\n")
-    with pytest.raises(ValueError, match="not finite numbers"):
-        load("toy", tmp_path)
 
 
 def test_sets_too_wide_for_a_dense_array_are_refused_before_allocation(tmp_path):

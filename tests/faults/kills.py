@@ -39,6 +39,7 @@ from undrift.engines.messages import format
 from undrift.engines.messages.format import dump, read
 from undrift.records import journal
 from undrift.records.folder import CHECKPOINTS, Folder
+from undrift.records.rows import key_of
 from undrift.runs.trial import Trial
 
 HEAD = """\
@@ -277,13 +278,16 @@ def ending() -> Ending:
     """... in the working folder."""
     folder = Folder(RUN)
     rows = [{k: v for k, v in row.items() if k != "seconds"} for row in folder.rows()]
+    rows.sort(key=key_of)
     files = {
         str(f.relative_to(RUN)): content(f) if f.suffix == ".safetensors" else b""
         for f in RUN.rglob("*")
     }
     states = {f.name: f.read_text(encoding="utf-8") for f in Path(STATES).iterdir()}
     begun = Path(BEGUN).stat().st_size
-    return Ending(rows, folder.outcomes(), [*folder.record().left_out], states, files, begun)
+    return Ending(
+        rows, folder.outcomes(), sorted(folder.record().left_out, key=key_of), states, files, begun
+    )
 
 
 def content(file: Path) -> bytes:

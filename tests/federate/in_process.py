@@ -46,16 +46,15 @@ class Session:
         self.workers = {str(k): worker for k, worker in enumerate(workers)}
         self.numbers, self.waiting, self.looks = itertools.count(), {}, itertools.count()
         self.spoil = lambda asked, reply: [reply]
-        self.asked, self.told, self.lives, self.renewed = [], [], [], 0
+        self.asked, self.lives, self.renewed = [], [], 0
 
     def nodes(self):
         assert next(self.looks) < 2000, "nodes are waited for in vain"
         return [*self.workers]
 
-    def push(self, node, packet, ttl, group):
+    def push(self, node, packet, ttl):
         asked = Packet(json.loads(json.dumps(packet.table)), packet.content)
-        self.asked.append((node, asked.table["do"]))
-        self.told.append((node, asked.table["do"], "spec" in asked.table, "samples" in asked.table))
+        self.asked.append((node, asked.table["do"], asked.table["once"] > 0))
         self.lives.append(ttl)
         id = str(next(self.numbers))
         worker = self.workers.get(node)
@@ -111,9 +110,9 @@ def draw(folder, images, rng):
             Image.fromarray(pixels).save(folder / use / kind / f"{i}.png")
 
 
-def run(session, chosen, folder=None, told=None):
+def run(session, chosen, told=None):
     said = told if told is not None else []
-    federation = FlowerFederation(session, chosen, said.append, folder)
+    federation = FlowerFederation(session, chosen, said.append)
     (result,) = make(chosen, federation.build).run(emit=federation.hear)
     return result
 

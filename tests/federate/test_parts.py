@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import math
 import re
 import socket
 import ssl
@@ -24,8 +23,8 @@ from undrift.federate import clientapp_stub, supervise
 from undrift.federate.keys import make_keys
 from undrift.federate.no_sent_code import Installed
 from undrift.federate.node import Joined, NodeConfig
-from undrift.federate.session import SuperLink, SuperLinkAddress, free_port
-from undrift.federate.spec_job import Job
+from undrift.federate.session import Session, SuperLinkAddress, free_port
+from undrift.federate.worker import sent_spec
 from undrift.flower import compat
 from undrift.flower.compat import NoFederation
 from undrift.flower.grid_carrier import packed, unpacked
@@ -76,11 +75,10 @@ def keys(tmp_path_factory):
 
 
 def test_keys_are_private(keys):
-    for name in ("ca.key", "server.key", "secret", "node0", "node1"):
+    for name in ("server.key", "node0", "node1"):
         assert oct((keys / name).stat().st_mode)[-3:] == "600"
     assert (keys / "node0").read_bytes().startswith(b"-----BEGIN OPENSSH PRIVATE KEY")
     assert (keys / "node0.pub").read_bytes().startswith(b"ecdsa-sha2-nistp384 ")
-    assert len((keys / "secret").read_bytes()) == 32
     with pytest.raises(FileExistsError):  # and none is replaced
         make_keys(keys, 1, [])
 
@@ -132,34 +130,28 @@ def handshake(server, client, name):
 @pytest.mark.parametrize("text", ["", "here", "here:", ":80", "here:x", "here:0", "http://h:80"])
 def test_addresses(text):
     with pytest.raises(NoFederation, match="HOST:PORT"):
-        SuperLinkAddress.read(text)
+        SuperLinkAddress.read(text, None)
 
 
 def test_plain_text_only_on_this_machine(keys):
-    here, there = map(SuperLinkAddress.read, ("127.0.0.1:80", "10.0.0.5:80"))
-    assert here.secured(None, None).ca is None
-    for ca in (None, keys / "ca.crt"):
-        with pytest.raises(NoFederation, match="undrift federate keys"):
-            there.secured(None, ca)
-    assert there.secured(keys / "node0", None).ca == keys / "ca.crt"
+    assert SuperLinkAddress.read("127.0.0.1:80", None).ca is None
+    with pytest.raises(NoFederation, match="undrift federate keys"):
+        SuperLinkAddress.read("10.0.0.5:80", None)
+    assert SuperLinkAddress.read("10.0.0.5:80", keys / "node0").ca == keys / "ca.crt"
     with pytest.raises(NoFederation, match="no such file"):
-        there.secured(keys / "node7", None)
+        SuperLinkAddress.read("10.0.0.5:80", keys / "node7")
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("code", "patience", "waits"),
-    [(2004, math.inf, True), (2004, 60.0, False), (2001, 60.0, False)],
-)
-def test_a_node_is_patient_unless_it_has_no_key(tmp_path, monkeypatch, code, patience, waits):
+@pytest.mark.parametrize(("code", "waits"), [(2004, True), (2001, False)])
+def test_a_node_is_patient_unless_it_has_no_key(tmp_path, monkeypatch, code, waits):
     """Flower says 2004 to keys that are not registered yet and to nodes that were just killed."""
     refused = tmp_path / "refused"
     refused.write_text(f"#!/bin/sh\necho 'ERROR : [code: {code}] No'\n")
     refused.chmod(0o700)
     monkeypatch.setattr(compat, "tool", lambda name: str(refused))
-    told, address = [], SuperLinkAddress(f"127.0.0.1:{free_port()}")
-    with Joined(address, tmp_path, NodeConfig(part=0), None, told.append, patience) as node:
-        node._began -= 3600 * (code == 2004)
+    told, address = [], SuperLinkAddress("127.0.0.1", free_port())
+    with Joined(address, tmp_path, NodeConfig(part=0), None, told.append) as node:
         while node._processes["supernode"].code is None:
             time.sleep(0.05)
         if waits:
@@ -174,16 +166,16 @@ def test_a_superlink_has_its_port_alone(tmp_path, monkeypatch):
     """Nodes and runs of whoever listens there would be taken for those of this federation."""
     monkeypatch.setattr("undrift.federate.session.ENDING", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as other:
-        place = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(NoFederation, match=f"something listens at {place} already"):
-            SuperLink(tmp_path, SuperLinkAddress(place))
+        address = SuperLinkAddress("127.0.0.1", other.getsockname()[1])
+        with pytest.raises(NoFederation, match=f"something listens at {address.place} already"):
+            Session(tmp_path, address, None, print)
     assert not (tmp_path / "superlink.log").exists()
 
 
 def test_a_folder_of_states_has_one_node(tmp_path, monkeypatch):
     monkeypatch.setattr("undrift.federate.node.ENDING", 0.5)
     place = NodeConfig(part=0)
-    address = SuperLinkAddress(f"127.0.0.1:{free_port()}")
+    address = SuperLinkAddress("127.0.0.1", free_port())
     with (
         Joined(address, tmp_path, place, None, print),
         pytest.raises(NoFederation, match="in use by another node"),
@@ -216,8 +208,8 @@ def spec(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["federate", "SPEC"], "one of --superlink, --listen and --local"),
-        (["federate", "SPEC", "--local", "3", "--listen", "h:1"], "one of --superlink"),
+        (["federate", "SPEC"], "one of --listen and --local"),
+        (["federate", "SPEC", "--local", "3", "--listen", "h:1"], "one of --listen"),
         (["federate", "SPEC", "--local", "0"], "whole number >= 1"),
         (["federate", "SPEC", "--local", "3", "--jobs", "2"], "one method after another"),
         (["federate", "SPEC", "--local", "3", "-s", "engine.deadline=0"], "deadline"),
@@ -226,7 +218,6 @@ def spec(tmp_path):
         (["join", "--superlink", "127.0.0.1:1"], "--data FOLDER"),
         (["join", "--superlink", "127.0.0.1:1", "--data", "nowhere"], "no such folder"),
         (["join", "--superlink", "127.0.0.1:1", "--part", "-1"], "whole number from 0"),
-        (["join", "--superlink", "127.0.0.1:1", "--patience", "0"], "number > 0"),
         (["run", "SPEC", "-s", "engine=flower"], "undrift federate"),
     ],
 )
@@ -241,9 +232,7 @@ def test_bad_input_is_one_line(spec, words, said, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["federate", "SPEC", "--superlink", "nonsense"], "HOST:PORT"),
-        (["federate", "SPEC", "--superlink", "127.0.0.1:1"], "no SuperLink at 127.0.0.1:1"),
-        (["federate", "SPEC", "--superlink", "10.0.0.5:8000"], "undrift federate keys"),
+        (["federate", "SPEC", "--listen", "nonsense"], "HOST:PORT"),
         (["federate", "SPEC", "--listen", "0.0.0.0:8000"], "undrift federate keys"),
     ],
 )
@@ -300,5 +289,5 @@ def test_a_file_that_the_server_gave_no_digest_of_is_not_executed(tmp_path, monk
     )
     for methods in (None, tmp_path):
         with pytest.raises(ValueError):
-            Job(spec, {}).parsed(methods)
+            sent_spec(spec, {}, methods)
     assert not (tmp_path / "executed").exists()

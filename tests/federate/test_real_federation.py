@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from undrift.cli import main as undrift
 from undrift.federate.federation import FlowerFederation
-from undrift.federate.session import Session, local_federation
+from undrift.federate.session import Session, SuperLinkAddress, free_port, local_nodes
 from undrift.runs.experiment import make
 from undrift.spec.reader import parse
 
@@ -64,18 +64,16 @@ def spec(name, rounds, flags=()):
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
     folder = tmp_path_factory.mktemp("federation")
-    with (
-        local_federation(folder, 2) as link,
-        Session(link.address, print, link.look) as session,
-    ):
+    address = SuperLinkAddress("127.0.0.1", free_port())
+    with Session(folder, address, None, print) as session, local_nodes(folder, address, 2):
         session.open()
         yield session
 
 
-def far(session, name, rounds, record):
+def far(session, name, rounds):
     """The result of a run of the federation."""
     chosen = spec(name, rounds, ["engine.name=flower"])
-    federation = FlowerFederation(session, chosen, print, record)
+    federation = FlowerFederation(session, chosen, print)
     (result,) = make(chosen, federation.build).run(emit=federation.hear)
     return result
 
@@ -85,8 +83,8 @@ def near(name, rounds):
     return result
 
 
-def compare(session, name, rounds, tmp_path):
-    there = far(session, name, rounds, tmp_path)
+def compare(session, name, rounds):
+    there = far(session, name, rounds)
     here = near(name, rounds)
     assert there.outcome.status == here.outcome.status == "done"
     apart = float((there.model - here.model).norm() / here.model.norm())
@@ -98,16 +96,16 @@ def compare(session, name, rounds, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["FedRecu", pytest.param("Scaffold", marks=pytest.mark.whole)])
-def test_a_real_federation_is_one_machine(session, name, tmp_path):
-    there = compare(session, name, 3, tmp_path)
+def test_a_real_federation_is_one_machine(session, name):
+    there = compare(session, name, 3)
     assert there.engine.ledger.syncs == (6 if name == "FedRecu" else 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
-def test_ten_rounds_of_ten_methods(session, name, tmp_path):
+def test_ten_rounds_of_ten_methods(session, name):
     began = time.monotonic()
-    compare(session, name, 10, tmp_path)
+    compare(session, name, 10)
     print(json.dumps({name: round(time.monotonic() - began, 1)}))
 
 

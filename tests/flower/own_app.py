@@ -88,14 +88,14 @@ def problem_of(net, *data, **loss):
     return ud.Neural(net, [*data], **given).to(torch.float64, torch.device("cpu"))
 
 
-def app_of(folder, part, mods=(), net=Net, data=None, client=None, **loss):
+def app_of(folder, part, mods=(), net=Net, data=None, **loss):
     app = ClientApp(mods=[*mods])
 
     @app.train()
     def work(msg, context):
         own = samples(part) if data is None else data
         problem = problem_of(net(seed=9), own, **loss)
-        return train(msg, context, problem, states=folder, client=client)
+        return train(msg, context, problem, states=folder)
 
     @app.evaluate()
     def evaluate(msg, context):

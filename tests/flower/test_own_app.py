@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -208,7 +207,7 @@ def test_nodes_of_this_machine_may_leave_it_to_the_server_where_states_are(tmp_p
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     grid = InProcess([app_of(None, client) for client in range(CLIENTS)])
     seen = set()
-    grid.lose = lambda message: seen.update(tmp_path.rglob("first.safetensors"))
+    grid.lose = lambda message: seen.update(tmp_path.rglob("first"))
     setting = {"steps": 2, "seed": 5}
     chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0, **setting)
     result = chosen.start(grid, begin(), num_rounds=3)
@@ -220,18 +219,23 @@ def damaged(path):
     path.write_bytes(path.read_bytes()[:-8] + bytes(8))
 
 
-@pytest.mark.parametrize(("name", "spoil"), [("0-0-0", Path.unlink), ("first", damaged)])
-def test_states_that_are_gone_are_no_fresh_start(name, spoil, tmp_path):
+@pytest.mark.parametrize(("name", "goes_on"), [("0-0-0.safetensors", False), ("first", True)])
+def test_states_that_are_gone_are_no_fresh_start(name, goes_on, tmp_path):
+    """What a node was told once, it is told again."""
     grid = grid_of(tmp_path)
 
     def change(message):
         if message.content["config"]["server-round"] == 1:
-            for path in tmp_path.rglob(f"1/{name}.safetensors"):
-                spoil(path)
+            for path in tmp_path.rglob(f"1/{name}"):
+                damaged(path) if goes_on else path.unlink()
         return False
 
     grid.lose = change
     chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0)
+    if goes_on:
+        result = chosen.start(grid, begin(), num_rounds=2)
+        assert same(result, simulated(Scaffold(lr=0.05), 2)) < 1e-10
+        return
     with pytest.raises(NoFederation, match=r"client 1 .*cannot go on"):
         chosen.start(grid, begin(), num_rounds=2)
 
@@ -243,7 +247,7 @@ def test_what_a_node_keeps_is_for_its_user_alone(tmp_path):
         chosen.start(grid_of(tmp_path), begin(), num_rounds=1)
     finally:
         os.umask(usual)
-    folders = {file.parent for file in tmp_path.rglob("first.safetensors")}
+    folders = {file.parent for file in tmp_path.rglob("first")}
     assert len(folders) == CLIENTS
     assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
 

@@ -135,7 +135,6 @@ class Frozen(Net):
         ({"net": Normed}, "to_group_norm"),
         ({"net": Frozen}, "load the same weights"),
         ({"loss": nn.CrossEntropyLoss(reduction="sum")}, "mean"),
-        ({"client": 3}, "among 3"),
     ],
 )
 def test_what_a_client_cannot_do_is_told_with_the_remedy(given, reason, tmp_path):

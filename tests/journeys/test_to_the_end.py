@@ -39,10 +39,8 @@ def write(typed, rounds=10):
 def rows(folder):
     """What was measured, without the seconds that it took."""
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [
-        {k: v for k, v in json.loads(line).items() if k not in ("seconds", "seal")}
-        for line in lines
-    ]
+    found = [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+    return sorted(found, key=lambda row: (row["label"], row["seed"]))
 
 
 def same(mine, theirs):

@@ -33,6 +33,6 @@ def test_a_changed_file_is_told_by_its_name(tmp_path, name):
 
 def test_a_file_that_is_gone_is_told_too(tmp_path):
     ud.run_spec(SPEC, save=tmp_path)
-    (tmp_path / "metrics.parquet").unlink()
-    with pytest.warns(UserWarning, match=r"metrics\.parquet"):
+    (tmp_path / "environment.json").unlink()
+    with pytest.warns(UserWarning, match=r"environment\.json"):
         ud.load(tmp_path)

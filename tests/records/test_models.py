@@ -16,7 +16,7 @@ from undrift.engines import Simulate
 from undrift.methods import registry
 from undrift.problems.named import Images
 from undrift.records.folder import MODELS, BadFolder, Folder
-from undrift.records.models import Best, find, load, stems
+from undrift.records.models import Best, find, read, stem
 
 SPEC = """\
 name = "mine"
@@ -55,6 +55,10 @@ lr = 0.1
 """
 
 
+def load(folder, *which, **best):
+    return read(find(folder, *which, **best)[1])
+
+
 @pytest.fixture(autouse=True)
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -78,7 +82,7 @@ def test_the_last_and_the_best_are_those_the_library_finds(tmp_path):
         assert outcome.best == {"metric": "gap", "value": top["gap"], "round": top["round"]}
         assert torch.equal(load(folder, "a/b", seed)["x"], alone(0.06, seed, 9).x)
         assert torch.equal(
-            load(folder.path, "a/b", seed, best=True)["x"], alone(0.06, seed, top["round"]).x
+            load(folder, "a/b", seed, best=True)["x"], alone(0.06, seed, top["round"]).x
         )
         with safe_open(path, "pt") as file:
             about = file.metadata()
@@ -98,7 +102,7 @@ def test_the_last_and_the_best_are_those_the_library_finds(tmp_path):
 def test_networks_have_the_names_and_shapes_of_their_module(tmp_path):
     main(["run", "net.toml"])
     problem = Images(train=60, test=20, model="mlp", hidden=4, clients=3).build()
-    found, expected = load(tmp_path / "runs/net", "FedAvg"), problem.net.state_dict()
+    found, expected = load(Folder(tmp_path / "runs/net"), "FedAvg"), problem.net.state_dict()
     assert {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in expected.items()}
     problem.net.load_state_dict(found)
     images = torch.rand(5, *problem.data.images.shape[1:])
@@ -169,7 +173,7 @@ def test_what_is_not_there_is_said(tmp_path):
     main(["run", "spec.toml", "-s", "rounds=2"])
     folder = Folder(tmp_path / "runs/mine")
     for words, reason in (
-        (("a/c", 0), "did you mean a/b"),
+        (("a/c", 0), "a/b"),
         (("a/b",), "'a/b' with seed 1"),
         (("a/b", 5), "'a/b' with seed 1"),
     ):
@@ -187,13 +191,10 @@ def test_what_is_not_there_is_said(tmp_path):
         load(folder, "a/b", 0)
 
 
-def test_file_names_are_safe_and_differ():
-    labels = ["a/b", "a b", "A_b", "..", "ü", "x" * 40, "FedAvg+"]
-    found = stems(labels)
-    assert len({name.casefold() for name in found.values()}) == len(labels)
-    assert all(
-        name.isascii() and "/" not in name and not name.startswith(".") for name in found.values()
-    )
+def test_file_names_are_safe():
+    for label in ("a/b", "..", "ü", "x" * 40, "FedAvg+"):
+        name = stem(0, label)
+        assert name.isascii() and "/" not in name and not name.startswith(".")
 
 
 def test_no_checkpoint_holds_a_model_that_is_not_finite():

@@ -1,7 +1,6 @@
 """A run with more rounds goes on in its folder, from the states that it ended with."""
 
 import itertools
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import undrift as ud
 from undrift.cli import main
 from undrift.records import journal
 from undrift.records.folder import BadFolder, Folder
+from undrift.records.rows import key_of
 from undrift.runs import experiment
 from undrift.runs.events import Measured
 
@@ -22,7 +22,7 @@ class Cut(BaseException):
 
 
 def rows(folder):
-    return [*map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())]
+    return sorted(Folder(folder).rows(), key=key_of)
 
 
 def timeless(folder):

@@ -14,7 +14,7 @@ from undrift.records.folder import Folder
 from undrift.records.rows import Outcome
 from undrift.report.clients import spreads
 from undrift.report.comparison import compare, read
-from undrift.report.tables import Differences, differences, parameters, setting
+from undrift.report.tables import Differences, MethodSetting, differences, parameters
 
 T = {1: 12.706204736432095, 2: 4.302652729696142}
 """The 97.5 % quantile of Student's t distribution, by degrees of freedom, from a table."""
@@ -217,7 +217,7 @@ def test_settings_of_the_whole_run_are_shown_as_a_spec_would():
     rows = [{"label": label, "seed": 0, "round": 0, "loss": 1.0} for label in "AB"]
     sheet = parameters(
         summarise(rows, outcomes=ended),
-        {t["label"]: setting(t, document) for t in document["method"]},
+        {t["label"]: MethodSetting(t, document) for t in document["method"]},
     )
     assert [cell.text for cell in cells(sheet, "settings")] == [
         "schedule = cosine (warmup = 0, last = 0.01)",

@@ -3,8 +3,7 @@
 import pytest
 from tests.report.recorded import comparison
 
-from undrift.report.figures import biased, panels, save
-from undrift.report.summary import window
+from undrift.report.figures import panels, save
 
 
 def rows(label, method, seed=0, rounds=5, column="gap"):
@@ -67,11 +66,9 @@ def test_a_setting_makes_exact_methods_biased(changes, grey):
     drawn = lines(panels({"one": comparison(data, document=found)}).axes[0])
     assert {line.get_label() for line in drawn if line.get_color() == "#888888"} == grey
     one = {"method": [tables[0], tables[1] | changes, tables[2]]}
-    assert ("B" in biased(comparison(data, document=one))) == (
-        "B" in grey and "training" in changes
-    )
+    assert ("B" in comparison(data, document=one).biased) == ("B" in grey and "training" in changes)
     judged = [row | {"gap": None} for row in data]
-    assert not biased(comparison(judged, document=found))
+    assert not comparison(judged, document=found).biased
 
 
 def test_accuracies_are_percent_and_smoothed_as_the_axis_says():
@@ -134,6 +131,7 @@ def test_a_curve_with_nothing_to_draw_is_left_out(tmp_path):
 
 
 def test_a_point_is_the_mean_of_few_rows_of_a_long_curve():
-    found = [{"label": "one", "seed": seed, "round": k} for seed in (0, 1) for k in range(101)]
-    assert [window(smooth, found) for smooth in (1, 4, 10)] == [1, 4, 5]
-    assert window(10, found[:11]) == window(10, []) == 1
+    found = [*rows("one", "FedAvg", 0, 101), *rows("one", "FedAvg", 1, 101)]
+    asked = [comparison(found, document={"smooth": smooth}).smooth for smooth in (1, 4, 10)]
+    assert asked == [1, 4, 5]
+    assert comparison(found[:11]).smooth == comparison([]).smooth == 1

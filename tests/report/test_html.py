@@ -54,13 +54,7 @@ def data(text):
 def test_it_asks_nothing_of_a_network(folder):
     share(folder)
     read = Reader(report(folder.path))
-    assert {tag for tag, _ in read.tags} >= {
-        "style",
-        "script",
-        "table",
-        "caption",
-        "details",
-    }
+    assert {tag for tag, _ in read.tags} >= {"style", "script", "table", "caption", "details"}
     for tag, attributes in read.tags:
         for name in ("src", "href", "srcset", "action", "poster", "background"):
             value = attributes.get(name, "#")
@@ -178,7 +172,7 @@ def test_the_folder_says_which_samples_were_measured_on(tmp_path, samples, accur
 def test_runs_on_different_samples_are_remarked(tmp_path):
     folders = [record(tmp_path / of, gap=None) for of in ("test", "train")]
     for folder in folders:
-        folder.file("environment.json").write_text(json.dumps({"metric_samples": folder.name}))
+        folder.file("environment.json").write_text(json.dumps({"metric_samples": folder.path.name}))
     said = "test, on the test samples; train, on the clients&#39; training samples"
     out = folders[0].path / "report.html"
     assert said in report(*(folder.path for folder in folders), words=["-o", str(out)])

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from undrift.check.federations import example, least_squares
-from undrift.engines import Simulate, Wire
+from undrift.engines import Simulate
 from undrift.engines.checkpoint import BadCheckpoint, Shelf, restore, store
-from undrift.methods import FedRecu, FedRed, Scaffold
+from undrift.methods import FedRed, Scaffold
 
 
 @pytest.fixture
@@ -79,19 +79,6 @@ def test_a_failed_write_keeps_the_previous_one(saved, monkeypatch):
         store(engine, file, "run-1")
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
-
-
-@pytest.mark.parametrize("cls", [FedRecu, FedRed, Scaffold])
-def test_a_state_moves_between_engines(cls):
-    problem = least_squares()
-    method = example(cls, problem.constants)
-    fast, slow = Simulate(method, problem, steps=3), Wire(method, problem, steps=3)
-    fast.run_round()
-    slow.restore(*fast.snapshot())
-    for engine in (fast, slow):
-        engine.run_round()
-        engine.run_round()
-    assert float((fast.x - slow.x).abs().max()) < 1e-12
 
 
 def test_notes_travel_with_the_state(saved):

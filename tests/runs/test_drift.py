@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from pyarrow import parquet
 
 import undrift as ud
 from undrift.check.federations import quadratic
@@ -111,9 +110,6 @@ def test_folders_reports_and_tables_leave_it_out(tmp_path, monkeypatch, capsys):
         2,
         3,
     ]
-    written = parquet.read_table(tmp_path / "runs/some/metrics.parquet").to_pylist()
-    assert [row["drift"] for row in written] == [row.get("drift") for row in rows]
-    assert "drift" not in parquet.read_schema(tmp_path / "runs/none/metrics.parquet").names
     with pytest.raises(SystemExit) as end:
         main(["compare", "none", "--y", "drift", "--plot", "x.png"])
     assert end.value.code == 2 and "drift: was not measured" in capsys.readouterr().err

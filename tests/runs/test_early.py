@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from tests.cli.stopping import after, rows
-from torch import nn
 
 import undrift as ud
 from undrift.cli import main
@@ -181,8 +180,7 @@ def test_a_callback_sees_the_run_and_adds_numbers_to_its_rows():
 
     def norm(moment):
         seen.append((moment.label, moment.seed, moment.round, moment.row["loss"]))
-        assert moment.method == FEDAVG and moment.problem is moment.engine.problem
-        assert moment.row["gap"] == moment.problem.metrics(moment.x)["gap"]
+        assert moment.row["gap"] == moment.engine.problem.metrics(moment.x)["gap"]
         moment.x.zero_()  # a copy
         return {"norm": moment.x.norm(), "count": np.int64(moment.round)}
 
@@ -304,27 +302,3 @@ def test_wrong_arguments_are_refused_before_anything_is_kept(given, field):
         ud.run(FEDAVG, "quadratic", rounds=3, save="runs/mine", **given)
     assert set(error.value.problems) == {field}
     assert not Path("runs/mine").exists()
-
-
-def test_a_run_of_ones_own_network_goes_on_with_its_observers():
-    x = torch.linspace(-1, 1, 40).unsqueeze(1)
-    parts = ud.data.by_label(x.flatten(), clients=4)
-    torch.manual_seed(0)
-    problem = ud.Neural(nn.Linear(1, 1), (x, 3 * x), parts, loss=nn.MSELoss())
-    setting, stop = (
-        {"rounds": 100, "steps": 5, "batch": 4},
-        EarlyStopping(patience=6, min_delta=0.01),
-    )
-    whole = ud.run(FEDAVG, problem, callbacks=[stop, broken(-1)], **setting)
-    assert whole.status == "early"
-    kept = {"save": ud.Save("runs/own", checkpoint=0), **setting}
-    with pytest.raises(ud.CallbackFailed):
-        ud.run(FEDAVG, problem, callbacks=[stop, broken(whole.history.last["round"] - 2)], **kept)
-    with pytest.raises(BadFolder, match="callbacks"):
-        ud.run(FEDAVG, problem, callbacks=stop, **kept)
-    with pytest.raises(BadFolder, match="stop"):
-        ud.run(FEDAVG, problem, callbacks=[EarlyStopping(patience=7), broken(-1)], **kept)
-    run = ud.run(FEDAVG, problem, callbacks=[broken(-1), stop], **kept)
-    assert (run.status, run.note) == (whole.status, whole.note)
-    assert bare(run) == bare(whole) and torch.equal(run.x, whole.x)
-    assert torch.equal(run.best.x, whole.best.x) and run.best.round == whole.best.round

@@ -40,7 +40,6 @@ lr = 0.02
 name = "FedAvg"
 lr = 0.02
 """
-"""Of the spec without per_client, as versions without that setting have it."""
 SIZES = (4, 30, 9, 1, 16)
 
 
@@ -162,27 +161,6 @@ def test_the_loss_of_an_own_model_that_is_not_finite_is_infinite():
     np.testing.assert_allclose(found["local_accuracy"], [nan, 0.8, nan, nan], rtol=1e-6)
 
 
-def test_rows_have_the_spreads_of_the_vectors():
-    run = ud.run(
-        ud.Scaffold(lr=0.1),
-        network(),
-        rounds=3,
-        steps=2,
-        batch=4,
-        cohort=2,
-        callbacks=ud.PerClient(),
-    )
-    for k, row in enumerate(run.history.rows):
-        for name in ("loss", "accuracy"):
-            values = run.per_client[name][k]
-            assert row[f"client_{name}_mean"] == pytest.approx(values.mean())
-            assert row[f"client_{name}_p90"] == pytest.approx(np.quantile(values, 0.9))
-    last = run.per_client.last
-    assert (~np.isnan(last["local_accuracy"])).sum() == 2
-    with pytest.raises(KeyError, match="local_accuracy"):
-        run.per_client["gap"]
-
-
 def test_engines_agree():
     for method in (ud.FedAvg(lr=0.1), ud.Scaffold(lr=0.1), ud.FedRecu(lr=0.1)):
         cohort = None if method.participation == "full" else 3
@@ -250,9 +228,6 @@ def test_a_model_that_the_method_keeps_for_every_client():
     np.testing.assert_allclose(
         run.per_client.last["local_loss"], a * ((own - b) ** 2).sum(1) / 2, rtol=1e-12
     )
-
-
-# -- settings
 
 
 # -- folders

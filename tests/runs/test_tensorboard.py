@@ -8,7 +8,7 @@ from tests.cli.stopping import after
 from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.records.folder import Folder
-from undrift.records.models import stems
+from undrift.records.models import stem
 from undrift.runs import tensorboard as tensorboard_rows
 
 SPEC = """\
@@ -45,6 +45,9 @@ def recorded(label, seed, column, path="runs/mine"):
     return [(row["round"], row[column]) for row in rows if column in row]
 
 
+LABELS = ("FedAvg", "SCAFFOLD, ours")
+
+
 @pytest.fixture
 def tensorboard():
     return pytest.importorskip("tensorboard", reason="tensorboard is not installed")
@@ -53,7 +56,7 @@ def tensorboard():
 def scalars(label, seed, column, path="runs/mine"):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(f"{path}/tensorboard/{stems([label])[label]}/seed-{seed}")
+    found = EventAccumulator(f"{path}/tensorboard/{stem(LABELS.index(label), label)}/seed-{seed}")
     found.Reload()
     return [(event.step, event.value) for event in found.Scalars(column)]
 
@@ -64,7 +67,7 @@ def close(points):
 
 def test_tensorboard_has_every_row(place, tensorboard):
     assert main(["run", "spec.toml", "--log", "tensorboard"]) == 0
-    for label in ("FedAvg", "SCAFFOLD, ours"):
+    for label in LABELS:
         for seed in (0, 1):
             for column in ("gap", "drift", "bytes_up", "gradients"):
                 assert scalars(label, seed, column) == close(recorded(label, seed, column))
@@ -76,7 +79,7 @@ def test_a_run_that_was_interrupted_is_told_whole(place, tensorboard, monkeypatc
         patch.setattr(verb, "Stop", after(9))
         assert main(["run", "spec.toml", "--log", "tensorboard"]) == 130
     assert main(["resume", "mine", "--log", "tensorboard"]) == 0
-    for label in ("FedAvg", "SCAFFOLD, ours"):
+    for label in LABELS:
         for seed in (0, 1):
             assert scalars(label, seed, "gap") == close(recorded(label, seed, "gap"))
 

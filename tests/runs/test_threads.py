@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from undrift.core.cohort import Sampling
+from undrift.core.options import RunOptions
 from undrift.problems import build
 from undrift.runs.prepare import threads
 
@@ -21,7 +22,7 @@ def test_no_more_threads_than_cores_and_one_for_little(monkeypatch, given, cores
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        with threads(problem, None, Sampling(size=40)):
+        with threads(problem, RunOptions(cohort=Sampling(size=40))):
             assert torch.get_num_threads() == want
         assert torch.get_num_threads() == 4
     finally:

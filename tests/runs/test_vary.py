@@ -191,13 +191,6 @@ def test_the_seeds_that_are_left_out_give_what_they_would_have_given(tmp_path):
     }
 
 
-def test_where_a_seed_decides_more_all_are_run(tmp_path):
-    (tmp_path / "spec.toml").write_text(SURE)
-    main(["run", "spec.toml", "-s", 'vary=["draws", "split"]'])
-    found = ends(tmp_path / "runs/sure")
-    assert len({found["FedAvg", seed].model for seed in (4, 0, 2)}) == 3
-
-
 @pytest.mark.parametrize("rounds", [4, 8, 14])
 def test_that_nothing_was_drawn_survives_a_stop(tmp_path, monkeypatch, rounds):
     (tmp_path / "spec.toml").write_text(SURE)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from undrift.cli.output import OK, refuse, say, say_when
 from undrift.cli.parser import Parser, natural
@@ -17,29 +15,23 @@ from undrift.records.folder import Folder, made
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
 
-if TYPE_CHECKING:
-    from undrift.federate.session import SuperLinkAddress
-
 
 def add(parser: Parser) -> None:
     parser.description = (
         "Run every method of a spec with clients on machines of their own, which have joined a "
-        "SuperLink of Flower's with undrift join. The results go to a folder, as with undrift run, "
-        "and the same command continues a run that was interrupted. undrift federate keys makes "
-        "certificates and keys."
+        "SuperLink of Flower's on this machine with undrift join. The results go to a folder, as "
+        "with undrift run, and the same command continues a run that was interrupted. undrift "
+        "federate keys makes a certificate and keys."
     )
     parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run, or: keys")
     parser.add_argument(
-        "--superlink", metavar="HOST:PORT", help="a SuperLink that runs with --isolation process"
-    )
-    parser.add_argument(
-        "--listen", metavar="HOST:PORT", help="run a SuperLink here too, for nodes to join"
+        "--listen", metavar="HOST:PORT", help="where nodes reach the SuperLink of this machine"
     )
     parser.add_argument(
         "--local",
         type=natural,
         metavar="N",
-        help="a SuperLink and N nodes on this machine, to try it; they end with the command",
+        help="N nodes on this machine, to try it; they end with the command",
     )
     parser.file("--keys", metavar="FOLDER", help="what undrift federate keys has made")
     parser.file("--data", metavar="FOLDER", help="the folder of data sets, with --local")
@@ -59,8 +51,8 @@ def main(args: Namespace) -> int:
     need_flower()
     if args.spec == "keys":
         return keys(args)
-    if sum(way is not None for way in (args.superlink, args.listen, args.local)) != 1:
-        refuse(["say where the clients are: one of --superlink, --listen and --local"])
+    if (args.listen is None) == (args.local is None):
+        refuse(["say where the clients are: one of --listen and --local"])
     if args.jobs > 1:
         refuse(["--jobs: a federation runs one method after another"])
     flags = [*args.changes, "engine.name=flower"]
@@ -92,43 +84,27 @@ def need_flower() -> None:
 def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     """Run what is left of a spec with the clients that have joined."""
     from undrift.federate.federation import FlowerFederation
-    from undrift.federate.session import Session, SuperLink, local_federation
+    from undrift.federate.session import Session, SuperLinkAddress, free_port, local_nodes
 
+    here = SuperLinkAddress("127.0.0.1", free_port())
+    keys = None if args.local else args.keys
+    key = keys and keys / "server.key"
+    address = SuperLinkAddress.read(args.listen, key) if args.listen else here
+    nodes = local_nodes(folder.path / "nodes", address, args.local or 0, args.data)
     made(folder.path)
     folder.lock()
     try:
-        with ExitStack() as stack:
-            address, link = where(args), None
-            if args.local is not None:
-                local = local_federation(folder.path / "nodes", args.local, args.data)
-                link = stack.enter_context(local)
-                address = link.address
-            elif args.listen is not None:
-                link = SuperLink(folder.path / "superlink", address, args.keys)
-                stack.callback(link.end)
-                address = link.here
-            revive = link.look if link else lambda: None
-            session = stack.enter_context(Session(address, say_when, revive))
-            keys = session.register(sorted(args.keys.glob("*.pub"))) if args.keys else {}
+        # Nodes end first: they still tell the SuperLink that they leave.
+        with Session(folder.path / "superlink", address, keys, say_when) as session, nodes:
             session.open()
-            federation = FlowerFederation(session, spec, say_when, folder.path, keys)
+            federation = FlowerFederation(session, spec, say_when, session.key_names)
             return perform(spec, folder, args.overwrite, args, federation.build, federation.hear)
     finally:
         folder.close()
 
 
-def where(args: Namespace) -> SuperLinkAddress:
-    """The SuperLink, with what it takes to be let in."""
-    from undrift.federate.session import SuperLinkAddress
-
-    address = SuperLinkAddress.read(args.superlink or args.listen or "127.0.0.1:1")
-    if args.keys is None:
-        return address.secured(None, None)
-    return address.secured(args.keys / "server.key", args.keys / "ca.crt", args.keys / "secret")
-
-
 def keys(args: Namespace) -> int:
-    """Make certificates and keys."""
+    """Make a certificate and keys."""
     from undrift.federate.keys import make_keys
 
     folder = args.keys or Path("keys")

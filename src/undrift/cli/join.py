@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from undrift.cli.federate import need_flower
 from undrift.cli.output import OK, refuse, say, say_when
-from undrift.cli.parser import Parser, positive
+from undrift.cli.parser import Parser
 from undrift.cli.stop import Stop
 from undrift.flower.compat import NoFederation
 
@@ -31,22 +31,15 @@ def add(parser: Parser) -> None:
         metavar="K",
         help="be client K (from 0) of a problem that everybody can build, to try a federation",
     )
-    parser.file("--key", help="this node's private key; needed unless the SuperLink is here")
     parser.file(
-        "--ca", help="the certificate of who signed the SuperLink's (default: beside --key)"
+        "--key",
+        help="this node's private key, beside ca.crt; not needed if the SuperLink is here",
     )
     parser.folder("--states", default="undrift-node", help="where this client's states are kept")
     parser.file(
         "--methods",
         metavar="FOLDER",
         help="files of methods that may run here, if they are the same as the server's",
-    )
-    parser.add_argument(
-        "--patience",
-        type=positive,
-        default=float("inf"),
-        metavar="SECONDS",
-        help="give up if the SuperLink has not let this node in by then (default: never)",
     )
     parser.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu, cuda, cuda:1 ...")
 
@@ -64,7 +57,7 @@ def main(args: Namespace) -> int:
     if args.part is not None and args.part < 0:
         refuse([f"--part {args.part} is not allowed: a whole number from 0"])
     try:
-        address = SuperLinkAddress.read(args.superlink).secured(args.key, args.ca)
+        address = SuperLinkAddress.read(args.superlink, args.key)
     except NoFederation as error:
         refuse([error])
     config = NodeConfig(
@@ -78,7 +71,7 @@ def main(args: Namespace) -> int:
     states = args.states.resolve()
     with (
         Stop("\nLeaving the federation.") as stop,
-        Joined(address, states, config, args.key, say_when, args.patience) as node,
+        Joined(address, states, config, args.key, say_when) as node,
     ):
         node.stay(lambda: stop.asked)
     return stop.code if stop.asked else OK

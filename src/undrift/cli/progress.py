@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from undrift.cli.output import say
 from undrift.core.stopping import on_some
-from undrift.records.rows import in_words
+from undrift.records.rows import ENDS
 from undrift.report.numbers import percent, small, whole
 from undrift.report.table import clean
 from undrift.runs.events import Began, Ended, Event, Measured
@@ -64,7 +64,7 @@ class Progress:
                 say(f"{self.title(key)}  {status(row, self.note)}")
         elif isinstance(event, Ended) and event.outcome.same_as is None:
             outcome, key = event.outcome, event.outcome.key
-            words, last = in_words(outcome.status), self.last.pop(key, None)
+            words, last = ENDS[outcome.status].words, self.last.pop(key, None)
             text = outcome.note or words
             if last:
                 text = f"{words}: {status(last, self.note)}  {last['seconds']:.1f} s"

@@ -18,7 +18,6 @@ from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
 from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder
 from undrift.records.rows import ENDS
-from undrift.report.clients import by_client, left_out
 from undrift.report.comparison import Comparison, compare, read
 from undrift.report.numbers import count
 from undrift.runs.events import (
@@ -55,7 +54,7 @@ JOBS = "processes that share methods and seeds; no number depends on it (default
 def add(parser: Parser) -> None:
     parser.description = (
         "Run every method of a spec with every seed. The results go to a folder of the spec's "
-        "name: spec.toml, environment.json, metrics.jsonl, metrics.parquet, summary.json, models, "
+        "name: spec.toml, environment.json, metrics.jsonl, summary.json, models, "
         "checkpoints, log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current "
         "round; the same command, or undrift resume, continues from there. Ctrl-C twice stops at "
         "once. "
@@ -271,22 +270,27 @@ def report(folder: Folder, as_json: bool, again: bool = False) -> int:
     if run.rows and (again or not folder.file(f"{found.column}.png").exists()):
         draw(folder, found)
     if as_json:
-        document = {
-            "name": folder.name,
-            "folder": str(folder.path),
-            "target": found.target,
-            "note": found.note,
-            "varied": found.varied[0],
-            "methods": [s.document() for s in found.summaries],
-            "runs": [outcome.record() for outcome in run.outcomes],
-            "left_out": [one.document() for one in by_client(run.left_out)],
-        }
-        result_json(document)
+        from undrift.report.clients import by_client
+
+        result_json(
+            {
+                "name": folder.path.name,
+                "folder": str(folder.path),
+                "target": found.target,
+                "note": found.note,
+                "varied": found.varied[0],
+                "methods": [s.document() for s in found.summaries],
+                "runs": [*map(vars, run.outcomes)],
+                "left_out": [one.document() for one in by_client(run.left_out)],
+            }
+        )
     else:
         result(found.results().text())
         for summary in found.summaries:
             if summary.note:
                 result(f"\n{summary.label} {summary.note}")
-        if absent := left_out(run.left_out, run.rows):
-            result(f"\n{absent.text()}")
+        if run.left_out:
+            from undrift.report.clients import left_out
+
+            result(f"\n{left_out(run.left_out, run.rows).text()}")
     return FAILED if all(ENDS[o.status].kind == "bad" for o in run.outcomes) else OK

@@ -18,7 +18,7 @@ from torch import Tensor
 from undrift.core.cohort import Cohort
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
-from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums, Unsupported
+from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine
 from undrift.engines.messages.frames import Address, BadFrame, decode, pack
@@ -83,6 +83,8 @@ class Remote(Problem):
             self.note, self.class_names = whole.note, whole.class_names
             self.own_samples, samples = whole.own_samples, whole.metric_samples
             self.pooled, self.sampled = whole.pooled, whole.sampled
+        elif samples is not None:
+            self.own_samples = samples
         self.metric_samples = samples
 
     def at(self, members: np.ndarray | None = None) -> Oracle:
@@ -103,19 +105,13 @@ class Remote(Problem):
         return self.federation.evaluate(self, x)
 
     def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
-        """Of nodes with data of their own, what they report where the spec has ``per_client``; NaN
-        for those that are absent.
-        """
+        """Of nodes with data of their own, what they report; NaN for those that are absent."""
         if self.whole is not None:
             return self.whole.client_metrics(x, members)
         # Metrics and numbers of clients of one model are one question to the nodes.
         if self.reported is None or not torch.equal(self.reported[0], x):
             self.metrics(x)
-        if self.reported is None:
-            raise Unsupported(
-                "the nodes of this federation keep their data, and report nothing of single "
-                "clients: leave out per_client, or set it in the spec that they get"
-            )
+        assert self.reported is not None
         return {name: v if members is None else v[members] for name, v in self.reported[1].items()}
 
     def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> Remote:

@@ -62,12 +62,9 @@ class NodeStates:
 
     def store(self, tag: Tag, tensors: Mapping[str, Tensor]) -> None:
         """Write the states after a work; they are on disk when this returns."""
-        self.make_folder()
-        write(self._path(tag), tensors, self._about(tag))
-
-    def make_folder(self) -> None:
-        """For this user alone: states can reveal about the data what gradients reveal."""
+        # For this user alone: states can reveal about the data what gradients reveal.
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(self._path(tag), tensors, self._about(tag))
 
     def keep(self, tags: Collection[Tag]) -> None:
         """Remove the states after all other works."""

@@ -43,7 +43,7 @@ def serve(carrier: GridCarrier, pipe: Pipe) -> None:
         pipe.send(Packet({"nodes": carrier.nodes()}))
     elif table["do"] == "push":
         packet = Packet(table["table"], content)
-        pipe.send(Packet({"id": carrier.push(table["node"], packet, table["ttl"], table["group"])}))
+        pipe.send(Packet({"id": carrier.push(table["node"], packet, table["ttl"])}))
     else:
         found = carrier.pull(table["ids"])
         pipe.send(Packet({"ids": [*found]}))

@@ -7,8 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TypeGuard, get_args
+from typing import Any, TypeGuard, get_args
 
 import torch
 from torch import Tensor
@@ -20,22 +19,16 @@ from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.messages.format import dump, parse
 from undrift.engines.messages.packet import Packet
 from undrift.engines.options import FederatedOptions
-from undrift.federate.spec_job import Job
 from undrift.flower.compat import NoFederation
 from undrift.flower.exchange import About, Carrier, ClientExchange, needs_all
-from undrift.flower.network import agreed, layout, state_of
+from undrift.flower.network import agreed, start_of, state_of
 from undrift.models.layout import StateDict
 from undrift.objectives import Objective
 from undrift.records.models import MOST
-from undrift.runs.clients import ABOUT
 from undrift.runs.events import Began, Event
 from undrift.runs.prepare import build_all
 from undrift.spec.errors import Complaint
 from undrift.spec.schema import Spec
-
-RECORD = "federation.jsonl"
-"""The file of the run's folder that tells who was asked again, was waited for or came late."""
-
 
 Weighed = tuple[float, int]
 """A number, and how much it counts in the mean of several."""
@@ -49,31 +42,32 @@ class FlowerFederation(ClientExchange):
         session: Carrier,
         spec: Spec,
         tell: Callable[[str], None],
-        folder: Path | None = None,
         keys: Mapping[str, str] | None = None,
     ):
         options = spec.engine
         assert isinstance(options, FederatedOptions)
-        record = None if folder is None else folder / RECORD
-        super().__init__(session, spec.problem.clients, options, tell, record)
+        super().__init__(session, spec.problem.clients, options, tell)
         self.spec, self.keys = spec, keys or {}
-        # Digests alone: a node runs its owner's copy of a file, never one that is sent to it.
-        files = {name: hashlib.sha256(text).hexdigest() for name, text in spec.sources.items()}
-        self._job = Job(spec.toml(), files, spec.entries[0].label)
-        self._label = self._job.label
-        self._samples: tuple[int, ...] = ()
+        self._run: dict[str, Any] = {"label": spec.entries[0].label}
+        """Which method of the spec is run, with what theory prescribed, and the seed."""
         self._data: tuple[str | None, ...] = ()
         """The digests of the clients' data, as they were when everybody had joined."""
+        self._know(())
+
+    def _know(self, samples: Sequence[int]) -> None:
+        """Tell the spec, and how many samples every client has."""
+        self._samples = tuple(samples)
+        # Digests alone: a node runs its owner's copy of a file, never one that is sent to it.
+        files = {n: hashlib.sha256(text).hexdigest() for n, text in self.spec.sources.items()}
+        once = {"spec": self.spec.toml(), "files": files, "samples": self._samples}
+        self.tell_once(json.dumps(once).encode())
 
     def greeting(self) -> Packet:
         needs = any(entry.method.open_fields() for entry in self.spec.entries)
-        return Packet({**vars(self._job), "do": "hello", "constants": needs})
+        return self.referring(Packet({"do": "hello", "constants": needs}), True)
 
     def about_run(self, client: int) -> About:
-        return {**dataclasses.replace(self._job, client=client).short(), "data": self._data[client]}
-
-    def whole(self, packet: Packet) -> Packet:
-        return Packet({**packet.table, **self._job.once()}, packet.content)
+        return {**self._run, "client": client, "data": self._data[client]}
 
     # -- the problem ----------------------------------------------------------------------------
 
@@ -121,7 +115,7 @@ class FlowerFederation(ClientExchange):
                 )
         for objective, whole in problems.items():
             found[objective] = Remote(whole.facts, self, whole.digest(), whole)
-        self._samples = tuple(next(iter(problems.values())).samples)
+        self._know(next(iter(problems.values())).samples)
         return found
 
     def _own(self, spec: Spec, said: Sequence[About]) -> dict[Objective | None, Problem]:
@@ -136,7 +130,7 @@ class FlowerFederation(ClientExchange):
             if not isinstance(about["samples"], int) or about["samples"] < 1:
                 who = self.who(client)
                 raise NoFederation(f"{who} says that it has {about['samples']!r} samples")
-        self._samples = tuple(about["samples"] for about in said)
+        self._know([about["samples"] for about in said])
         x, state = self._first_point(said)
         constants = None
         if all("L" in about for about in said):
@@ -147,7 +141,7 @@ class FlowerFederation(ClientExchange):
         digest = hashlib.sha256(" ".join(str(about["digest"]) for about in said).encode())
         facts = Facts(
             clients=len(said),
-            dim=said[0]["dim"],
+            dim=len(x),
             samples=self._samples,
             dtype=getattr(torch, said[0]["dtype"]),
             device=torch.device("cpu"),
@@ -168,20 +162,16 @@ class FlowerFederation(ClientExchange):
 
     def _first_point(self, said: Sequence[About]) -> tuple[Tensor, StateDict | None]:
         """Where a run begins and, if clients have described a network, its tensors by name."""
-        described, found = None, list[tuple[Tensor, StateDict | None]]()
-        if any(about["network"] is not None for about in said):
-            described = agreed([about["network"] for about in said], self.who)
-            if layout(described).dim != said[0]["dim"]:
-                raise NoFederation(f"{self.who(0)} describes a network of another size")
+        network = agreed([about["network"] for about in said], self.who)
+        dtype, found = getattr(torch, said[0]["dtype"]), list[tuple[Tensor, StateDict | None]]()
 
         def accept(client: int, reply: Packet) -> None:
             tensors = parse(reply.content, MOST)
-            state = None if described is None else state_of(described, tensors)
-            found.append((tensors["x"], state))
+            state = None if network is None else state_of(network, tensors)
+            found.append((tensors["x"] if state is None else start_of(state, dtype), state))
 
         # One client's start is everybody's: models that begin apart have no mean worth having.
-        job = dataclasses.replace(self._job, samples=self._samples)
-        self.exchange({0: Packet({**vars(job), "do": "start"})}, accept, "start", True)
+        self.exchange({0: Packet({"do": "start"})}, accept, True)
         return found[0]
 
     # -- one phase ------------------------------------------------------------------------------
@@ -189,21 +179,14 @@ class FlowerFederation(ClientExchange):
     def hear(self, event: Event) -> None:
         """Note which method of the spec comes next."""
         if isinstance(event, Began):
-            self._label = event.label
+            self._run["label"] = event.label
 
     def begin(self, engine: Federated, seed: int) -> None:
-        self._job = dataclasses.replace(
-            self._job,
-            label=self._label,
-            values=values(engine.method),
-            draws=seed,
-            samples=tuple(engine.problem.samples),
-        )
+        self._run |= {"values": values(engine.method), "seed": seed}
 
     def evaluate(self, problem: Remote, x: Tensor) -> dict[str, float]:
         if problem.whole is not None:
             return problem.whole.metrics(x)
-        said: dict[int, Mapping[str, object]] = {}
         metrics: dict[int, dict[str, Weighed]] = {}
         content = dump({"x": x.detach().cpu()})
         packets = {
@@ -216,34 +199,16 @@ class FlowerFederation(ClientExchange):
                 raise Refused(str(reply.table["unsound"]))
             others = next(iter(metrics.values()), None)
             metrics[client] = _metrics(reply.table, self._samples[client], others)
-            said[client] = reply.table
 
-        self.exchange(packets, accept, "evaluate", self.options.absent == "wait")
+        self.exchange(packets, accept, self.options.absent == "wait")
         # Answers come in any order; sums taken in that order would differ from run to run.
-        self._report(problem, x, {client: said[client] for client in sorted(said)})
-        return self._means({client: metrics[client] for client in sorted(metrics)})
-
-    def _report(self, problem: Remote, x: Tensor, said: Mapping[int, Mapping[str, object]]) -> None:
-        """Keep what nodes say of their own data, if they do; NaN is what nobody has measured now.
-
-        Where some are judged on test samples, others that have none are not measured.
-        """
-        before = problem.reported[1] if problem.reported else {}
-        problem.reported = None
-        if said and not any("alone" in about for about in said.values()):
-            return  # nodes were not asked to
-        alone = {c: v for c, about in said.items() if isinstance(v := about.get("alone"), Mapping)}
-        tested = [client for client in alone if said[client].get("of") == "test"]
-        if alone:
-            problem.own_samples = "test" if tested else "train"
-        named = (name for numbers in alone.values() for name in numbers if name not in ABOUT)
-        unknown = torch.full((problem.clients,), math.nan, dtype=torch.float64)
-        found = {name: unknown.clone() for name in dict.fromkeys(["loss", *before, *named])}
-        for client in tested or alone:
-            for name, v in found.items():
-                value = alone[client].get(name)
-                v[client] = value if _is_number(value) else math.nan
-        problem.reported = x.clone(), found
+        metrics = {client: metrics[client] for client in sorted(metrics)}
+        alone: dict[str, Tensor] = {}
+        for name in next(iter(metrics.values()), {"loss": None}):
+            known = [metrics[c][name][0] if c in metrics else math.nan for c in range(self.clients)]
+            alone[name] = torch.tensor(known, dtype=torch.float64)
+        problem.reported = x.clone(), alone
+        return self._means(metrics)
 
     def _means(self, metrics: Mapping[int, Mapping[str, Weighed]]) -> dict[str, float]:
         """The means over those that were measured, as one machine with all data has them."""

@@ -8,26 +8,22 @@ Loads no torch: that is the worker's.
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from undrift._files import drawn_once, hold, release
 from undrift.federate import apps, clientapp_stub
 from undrift.federate.session import ENDING, SuperLinkAddress, free_port
-from undrift.federate.supervise import Process, end_all, module, script, within
+from undrift.federate.supervise import Process, end_all, module, script
 from undrift.flower import compat
 from undrift.flower.compat import NoFederation
 
 LOOK = 0.2
-SLOW = 20.0
-"""Seconds after which a node that was not let in says what may be the cause."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -60,8 +56,8 @@ class NodeConfig(NamedTuple):
 class Joined:
     """A node, from when it is entered until it is left.
 
-    If it is not let in at all it tries again for ``patience`` seconds. Without a key, where one is
-    needed, or with the certificate of others it gives up at once.
+    Without a key, where one is needed, or with the certificate of others it gives up at once;
+    otherwise it tries to be let in until it is stopped.
     """
 
     def __init__(
@@ -71,10 +67,8 @@ class Joined:
         config: NodeConfig,
         key: Path | None,
         tell: Callable[[str], None],
-        patience: float = math.inf,
     ):
         self.address, self.folder, self.key, self.tell = address, folder, key, tell
-        self.patience = patience
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._held = _hold(folder)
@@ -87,7 +81,7 @@ class Joined:
         self.config = config._replace(name=name, states=folder / "states")
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
         self._log = folder / "supernode.log"
-        self._began, self._next, self._told = time.monotonic(), 0.0, ""
+        self._next, self._told = 0.0, ""
         self._in = self._ever_in = False
         # Flower looks for its command on the search path, and finds one that has the launcher do it
         stub = [sys.executable, "-I", "-S", clientapp_stub.__file__]
@@ -95,7 +89,10 @@ class Joined:
         self._environment = compat.environment(self._home / "flower", self._home / "bin")
         self._environment |= {**compat.EAGER, apps.WORKER: str(self._home / "worker.sock")}
         self._processes = {name: self._start(name) for name in ("launcher", "worker", "supernode")}
-        tell(f"Joining {address.place}, which may take a while to let this node in.")
+        tell(
+            f"Joining {address.place}, which may take a minute. Longer: no SuperLink may listen "
+            "there, or it speaks TLS and this node does not (--key FILE), or the other way round."
+        )
 
     def __enter__(self) -> Joined:
         return self
@@ -117,12 +114,6 @@ class Joined:
         if not self._in and compat.LET_IN in self._logged():
             self._in, self._ever_in, self._told = True, True, ""
             self.tell(f"Joined {place} as {self.config.name}.")
-        if not (self._ever_in or self._told) and now - self._began > SLOW:
-            self._told = (
-                f"{place} has not let this node in yet: no SuperLink may listen there, or it speaks"
-                " TLS and this node does not (--key FILE), or the other way round. Trying on."
-            )
-            self.tell(self._told)
         # The SuperNode last: it takes messages, for which worker and launcher must be there.
         for name in ("worker", "launcher"):
             if (code := self._processes[name].code) is not None:
@@ -132,8 +123,7 @@ class Joined:
             return
         why = self._last_words()
         # Only before it was ever let in: one that comes back is refused for a minute by rule.
-        hopeless = any(mark in why for mark in compat.HOPELESS)
-        if not self._ever_in and (hopeless or now - self._began > self.patience):
+        if not self._ever_in and any(mark in why for mark in compat.HOPELESS):
             raise NoFederation(f"{place} did not let this node in: {why}")
         if why != self._told:
             self._told = why
@@ -176,16 +166,14 @@ class Joined:
 
 def _hold(folder: Path) -> int:
     """Have a folder alone; a node that is just ending is waited for."""
-    held = list[int]()
-
-    def free() -> bool:
-        with suppress(BlockingIOError):
-            held.append(hold(folder))
-        return bool(held)
-
-    if not within(ENDING, free):
-        raise NoFederation(
-            f"{folder} is in use by another node: a second client needs a folder of its own, "
-            "--states FOLDER"
-        )
-    return held[0]
+    until = time.monotonic() + ENDING
+    while True:
+        try:
+            return hold(folder)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise NoFederation(
+                    f"{folder} is in use by another node: a second client needs a folder of its "
+                    "own, --states FOLDER"
+                ) from None
+        time.sleep(LOOK)

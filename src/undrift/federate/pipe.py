@@ -4,45 +4,37 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
-from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from undrift.engines.messages.packet import Packet
-
-HEAD = struct.Struct("<IQ")
-"""The lengths of the table and of the bytes."""
 
 
 class Pipe:
     """One end of a connection.
 
-    ``OSError`` says that the other end is gone, or silent for longer than the socket's timeout.
+    ``OSError`` says that the other end is gone, or silent for ``patience`` seconds.
     """
 
-    def __init__(self, connection: socket.socket):
-        self._connection, self._file = connection, connection.makefile("rwb")
+    def __init__(self, connection: socket.socket, patience: float | None = None):
+        # As it comes from accept it may have a timeout, which is its listener's.
+        connection.setblocking(True)
+        self._connection, self._patience = Connection(connection.detach()), patience
 
     def send(self, packet: Packet) -> None:
-        text = json.dumps(packet.table).encode()
-        self._file.write(HEAD.pack(len(text), len(packet.content)) + text)
-        self._file.write(packet.content)
-        self._file.flush()
+        self._connection.send_bytes(json.dumps(packet.table).encode())
+        self._connection.send_bytes(packet.content)
 
     def receive(self) -> Packet:
-        text, content = HEAD.unpack(self._exactly(HEAD.size))
-        return Packet(json.loads(self._exactly(text)), self._exactly(content))
+        if not self._connection.poll(self._patience):
+            raise TimeoutError("the other process is silent")
+        try:
+            return Packet(json.loads(self._connection.recv_bytes()), self._connection.recv_bytes())
+        except EOFError:
+            raise ConnectionResetError("the other process is gone") from None
 
     def close(self) -> None:
-        with suppress(OSError):  # what was not sent yet is for nobody
-            self._file.close()
         self._connection.close()
-
-    def _exactly(self, size: int) -> bytes:
-        found = self._file.read(size)
-        if len(found) < size:
-            raise ConnectionResetError("the other process is gone")
-        return found
 
 
 def listen(path: Path) -> socket.socket:

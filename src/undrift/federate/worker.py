@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -29,11 +30,11 @@ from undrift.engines.messages.packet import Packet
 from undrift.engines.node import Node, OneOf
 from undrift.federate.node import NodeConfig
 from undrift.federate.pipe import Pipe, listen
-from undrift.federate.spec_job import ONCE, Job, digest
-from undrift.flower.network import FROZEN, described, known
-from undrift.flower.reply import Untold, reply
+from undrift.flower.network import described, known
+from undrift.flower.reply import reply, told
 from undrift.problems.by_file import own
-from undrift.runs.prepare import build, placed
+from undrift.runs.prepare import placed
+from undrift.spec.reader import parse as parse_spec
 from undrift.spec.schema import Entry, Spec
 
 MOST = 2**16
@@ -47,15 +48,18 @@ class ClientWorker:
 
     def __init__(self, config: NodeConfig, tell: Callable[[str], object] = print):
         self.config, self.tell = config, tell
-        self._once: dict[str, Any] = {}
-        """What it was told once, and later messages leave out."""
-        self._spec: tuple[str, Spec] | None = None
+        self._sent: list[object] = []
+        self._spec: Spec
+        """What the server has sent, and the spec that it makes."""
+        self._samples: tuple[int, ...] = ()
+        """Of every client, once the server has told."""
         self._problems: dict[object, Problem] = {}
-        self._node: tuple[str, Node] | None = None
+        self._node: tuple[list[object], Node] | None = None
+        """The client of one run, and what of a message has made it that."""
         self._data: str | None = None
         """The digest of this client's data, once it was computed, if the problem has one."""
-        self._told = ""
-        """The trouble that the owner of this node knows of already."""
+        self._trouble = ""
+        """What the owner of this node knows of already."""
 
     def answer(self, asked: Packet) -> Packet:
         """The reply to a message; what goes wrong is a reply too.
@@ -64,12 +68,12 @@ class ClientWorker:
         """
         found = reply(lambda: self._do(asked))
         if "error" not in found.table:
-            self._told = ""
+            self._trouble = ""
             return found
         text = found.table["error"]
         # What may pass is asked for again soon, and told once.
-        if text != self._told or found.table["lasting"]:
-            self._told = text
+        if text != self._trouble or found.table["lasting"]:
+            self._trouble = text
             self.tell(f"This node cannot do what the server asks: {text}")
         for folder in (self.config.data, self.config.states, self.config.methods):
             if folder is not None and folder.is_absolute():
@@ -77,20 +81,23 @@ class ClientWorker:
         return Packet({**found.table, "error": text, "node": self.config.name})
 
     def _do(self, asked: Packet) -> Packet:
-        table = asked.table
+        asked, once = told(asked, self.config.states / "told.json")
+        given = json.loads(once)
+        # Samples of others are known later than the spec, and change nothing that was read of it.
+        if self._sent != (sent := [given["spec"], given["files"]]):
+            self._spec = sent_spec(given["spec"], given["files"], self.config.methods)
+            self._sent = sent
+            self._problems.clear()
+            self._node = self._data = None
+        self._samples = tuple(given["samples"])
         known = {"hello": self.hello, "start": self.start}
-        do = {**known, "work": self.work, "evaluate": self.evaluate}[table["do"]]
-        if table.keys() >= {*ONCE}:
-            self._once = {name: table[name] for name in ONCE}
-        elif digest(self._once) != table["told"]:
-            raise Untold
-        return do(asked, Job.read({**table, **self._once}))
+        return {**known, "work": self.work, "evaluate": self.evaluate}[asked.table["do"]](asked)
 
-    def hello(self, asked: Packet, job: Job) -> Packet:
+    def hello(self, asked: Packet) -> Packet:
         """What a server may know of this client."""
-        problem, part = self._problem(job), self.config.part
+        problem, part = self._problem(self._spec.entries[0], ()), self.config.part
         about: dict[str, object] = {"name": self.config.name, "version": __version__}
-        about["digest"] = self._digest(job)
+        about["digest"] = self._digest()
         if part is not None:
             if part >= problem.clients:
                 raise ValueError(f"there is no client {part} of {problem.clients}")
@@ -105,88 +112,92 @@ class ClientWorker:
             about |= {"L": problem.cheap_constants.L, "mu": problem.cheap_constants.mu}
         return Packet(about)
 
-    def start(self, asked: Packet, job: Job) -> Packet:
-        """The first point and what of the network is frozen."""
-        problem = self._problem(job)
-        found, state = {"x": problem.start().cpu()}, known(problem)
-        if state is not None:
-            found |= {FROZEN + name: v for name, v in state.frozen.items()}
-        return Packet({}, dump(found))
+    def start(self, asked: Packet) -> Packet:
+        """The first point, of a network as its state dict."""
+        problem = self._problem(self._spec.entries[0], self._samples)
+        state = known(problem)
+        return Packet({}, dump(state.initial if state else {"x": problem.start().cpu()}))
 
-    def work(self, asked: Packet, job: Job) -> Packet:
+    def work(self, asked: Packet) -> Packet:
         """One phase."""
         # Before any work: states of a client that has other data now would be no error, but wrong.
-        self._compare(asked, job)
-        key = digest(vars(job))
-        if self._node is None or self._node[0] != key:
-            entry = self._entry(job)
-            problem = OneOf(self._problem(job), job.client, job.samples)
-            setting = self._read(job).setting(entry)
+        entry, problem = self._asked_for(asked)
+        table = asked.table
+        run = [table[name] for name in ("told", "label", "values", "seed", "client")]
+        if self._node is None or self._node[0] != run:
+            one = OneOf(problem, table["client"], self._samples)
+            setting = self._spec.setting(entry)
             own = {name: value for name, value in setting.items() if name not in SERVERS}
-            method = dataclasses.replace(entry.method, **job.values)
-            self._node = key, Node(method, problem, self.config.states, own, job.draws)
+            method = dataclasses.replace(entry.method, **table["values"])
+            self._node = run, Node(method, one, self.config.states, own, table["seed"])
         return self._node[1].do(asked)
 
-    def evaluate(self, asked: Packet, job: Job) -> Packet:
+    def evaluate(self, asked: Packet) -> Packet:
         """The metrics of this client's own data."""
-        self._compare(asked, job)
-        problem = self._problem(job)
+        _, problem = self._asked_for(asked)
         x = parse(asked.content, MOST)["x"].to(problem.device)
         hidden = ("gap", "distance", "grad_norm")  # of this client alone, which say nothing of f
         metrics = {k: v for k, v in problem.metrics(x).items() if k not in hidden}
         about: dict[str, object] = {"metrics": metrics, "samples": problem.samples[0]}
         about["weights"] = {name: problem.weight_of(name) for name in metrics}
-        if self._read(job).per_client:
-            alone = problem.client_metrics(x)
-            about["alone"] = {name: float(v) for name, v in alone.items()}
-            about["of"] = problem.own_samples
         return Packet(about)
 
-    def _compare(self, asked: Packet, job: Job) -> None:
-        """Refuse to go on with other data than the run began with, where that is known."""
-        if asked.table["data"] not in (None, self._digest(job)):
+    def _asked_for(self, asked: Packet) -> tuple[Entry, Problem]:
+        """The method of a message and its problem, with the data that the run began with."""
+        if asked.table["data"] not in (None, self._digest()):
             raise ValueError(
                 "its data are not those that the run began with: put them back, or begin anew with "
                 "undrift federate --overwrite"
             )
+        entry = {entry.label: entry for entry in self._spec.entries}[asked.table["label"]]
+        return entry, self._problem(entry, self._samples)
 
-    def _digest(self, job: Job) -> str | None:
+    def _digest(self) -> str | None:
         """Of this client's data, before the samples of others are known, if the problem has one."""
-        first = self._read(job).entries[0].label
         if self._data is None:
-            before = dataclasses.replace(job, label=first, samples=())
-            self._data = self._problem(before).digest()
+            self._data = self._problem(self._spec.entries[0], ()).digest()
             if self._data is not None and self.config.part is None:
                 # With a number that stays here: who has the digest cannot try out what data it is.
                 salt = drawn_once(self.config.states / "salt", 32)
                 self._data = hashlib.sha256(f"{salt} {self._data}".encode()).hexdigest()
         return self._data
 
-    def _read(self, job: Job) -> Spec:
-        """The spec of a job, with the files of methods that lie on this machine."""
-        if self._spec is None or self._spec[0] != job.spec:
-            self._spec = job.spec, job.parsed(self.config.methods)
-            self._problems.clear()
-            self._node = self._data = None
-        return self._spec[1]
-
-    def _entry(self, job: Job) -> Entry:
-        return {entry.label: entry for entry in self._read(job).entries}[job.label]
-
-    def _problem(self, job: Job) -> Problem:
+    def _problem(self, entry: Entry, samples: Sequence[int]) -> Problem:
         """The problem of a method's objective: that of everybody, or of this client's own data."""
-        spec, objective = self._read(job), self._entry(job).objective
-        among = job.samples if self.config.part is None else ()
-        key = objective, tuple(among)
+        among = tuple(samples) if self.config.part is None else ()
+        key = entry.objective, among
         if key not in self._problems:
-            kind, dtype, device = spec.problem, spec.dtype, self.config.device
-            if self.config.data is not None and "folder" in hints(type(kind)):
-                kind = dataclasses.replace(kind, folder=str(self.config.data))  # type: ignore[type-var]
-            if self.config.part is None:
-                self._problems[key] = placed(own(kind, objective, among), dtype, device)
-            else:
-                self._problems[key] = build(kind, objective, dtype, device)
+            spec, config = self._spec, self.config
+            kind = spec.problem
+            if config.data is not None and "folder" in hints(type(kind)):
+                kind = dataclasses.replace(kind, folder=str(config.data))  # type: ignore[type-var]
+            alone = config.part is None
+            made = own(kind, *key) if alone else kind.build(entry.objective)
+            self._problems[key] = placed(made, spec.dtype, config.device)
         return self._problems[key]
+
+
+def sent_spec(text: str, files: Mapping[str, str], methods: Path | None) -> Spec:
+    """A spec from its TOML.
+
+    The files that it names are looked for in ``methods``, and must be those of the server:
+    ``files`` has their SHA-256 by their place relative to the spec.
+    """
+    for name, digest in files.items():
+        if methods is None:
+            raise ValueError(
+                f"the spec has code of its own ({name}), and this node runs none: give the "
+                "folder that has the file, undrift join --methods FOLDER"
+            )
+        path = methods / name
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            raise ValueError(f"{path} is not the file of the server (SHA-256 {digest[:16]}...)")
+
+    def known(name: str) -> None:
+        if name not in files:
+            raise ValueError(f"the spec names {name}, and the server gave no digest of it")
+
+    return parse_spec(text, str((methods or Path()) / "federation.toml"), code=known)
 
 
 def main() -> None:

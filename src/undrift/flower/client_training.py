@@ -12,19 +12,21 @@ from typing import Any
 from flwr.app import Context, Message
 
 from undrift import __version__
-from undrift._files import drawn_once, naming, write_whole
+from undrift._files import drawn_once
 from undrift.core.method import Method
 from undrift.engines.messages.format import parse
 from undrift.engines.messages.packet import Packet
 from undrift.engines.node import BadNodeStates, Node, OneOf
 from undrift.flower.grid_carrier import packed, unpacked
 from undrift.flower.network import described, known
-from undrift.flower.reply import Untold, reply
+from undrift.flower.reply import reply, told
 from undrift.methods import registry
 from undrift.problems.neural.problem import Neural
 
-FIRST = "first.safetensors"
-"""The file of what a run began with, its point and everybody's samples, beside the states."""
+FIRST = "first"
+"""The file of what a node is told once: the first point and everybody's samples. It is not called
+as states are, which are removed when they are no longer needed.
+"""
 MOST = 2**16
 RUN = re.compile(r"[0-9a-f]{32}")
 STATES = "undrift-states-"
@@ -37,7 +39,6 @@ def train(
     problem: Neural,
     *,
     states: str | Path | None = None,
-    client: int | None = None,
 ) -> Message:
     """Do what :func:`undrift.flower.strategy` asks of this node; return it from ``@app.train()``.
 
@@ -45,15 +46,15 @@ def train(
     it is to be trained in: ``Neural(Net(), [data], loss=loss)``. ``states`` is a folder that
     outlives the process, for what the client has to remember; left out, it is ``states`` of the
     node's config, or a temporary folder of the server's if that is on this machine, as in Flower's
-    simulation. ``client`` numbers the clients from 0; left out, it is ``partition-id`` of the
-    node's config, or whatever number the server gives.
+    simulation. Which client it is, from 0, is ``partition-id`` of the node's config; left out, the
+    server gives it a number.
 
     Whatever goes wrong is told to the server, which stops with the reason.
     """
     asked = unpacked(msg.content)
 
     def work() -> Packet:
-        number = _numbered(client, context, int(asked.table["clients"]))
+        number = _numbered(context, int(asked.table["clients"]))
         here = _here(states, context, asked.table["states"], number)
         if asked.table["do"] == "hello":
             about = {"name": drawn_once(here / "name"), "version": __version__}
@@ -82,26 +83,18 @@ def _worked(asked: Packet, problem: Neural, folder: Path) -> Packet:
     if not RUN.fullmatch(run := str(table["run"])):
         raise ValueError(f"{run!r} is not the name of a run")
     client = int(table["client"])
-    place = folder / run / str(client) / FIRST
-    size = len(asked.content) - int(table.get("first", 0))
-    frame, first = asked.content[:size], asked.content[size:]
     # Every message may be for a process of its own: what it was told once lies on the disk.
-    if not first and not place.exists():
-        raise Untold
-    began = parse(first or place.read_bytes(), MOST)
+    asked, first = told(asked, folder / run / str(client) / FIRST)
+    began = parse(first, MOST)
     one = OneOf(problem, client, began["samples"].tolist())
     setting = {**table["setting"], "x0": began["x"]}
     node = Node(_method(table), one, folder, setting, table["seed"])
     if node.run != run:
         raise BadNodeStates(
             f"this node makes another run ({node.run}) of what the server asks ({run}): it has "
-            f"another version of undrift or of the method, or {place} is damaged"
+            "another version of undrift or of the method"
         )
-    if first:
-        with naming(place):
-            node.states.make_folder()
-            write_whole(place, first)
-    return node.do(Packet(table, frame))
+    return node.do(asked)
 
 
 def _method(table: Mapping[str, Any]) -> Method:
@@ -128,10 +121,8 @@ def _here(states: str | Path | None, context: Context, made: object, number: int
     return Path(found).expanduser()
 
 
-def _numbered(client: int | None, context: Context, clients: int) -> int | None:
-    found = client if client is not None else context.node_config.get("partition-id")
-    if found is None:
-        return None
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < clients:
+def _numbered(context: Context, clients: int) -> int | None:
+    found = context.node_config.get("partition-id")
+    if found is not None and (type(found) is not int or not 0 <= found < clients):
         raise ValueError(f"there is no client {found!r} among {clients}: they are numbered from 0")
     return found

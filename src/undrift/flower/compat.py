@@ -114,12 +114,12 @@ def superlink(host: str, port: int, home: Path, keys: Path | None) -> list[str]:
     command = [tool("flower-superlink"), "--isolation", "process", "--host", host]
     command += ["--port", str(port), "--disable-runtime-dependency-installation"]
     command += ["--database", str(home / "superlink.db")]
+    command += ["--superexec-auth-secret-file", str(home / "secret")]
     if keys is None:
         return [*command, "--insecure"]
     command += ["--ssl-ca-certfile", str(keys / "ca.crt")]
     command += ["--ssl-certfile", str(keys / "server.pem")]
-    command += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
-    return [*command, "--superexec-auth-secret-file", str(keys / "secret")]
+    return [*command, "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
 
 
 def supernode(place: str, ca: Path | None, key: Path | None, port: int) -> list[str]:
@@ -129,10 +129,10 @@ def supernode(place: str, ca: Path | None, key: Path | None, port: int) -> list[
     return command if key is None else [*command, "--auth-supernode-private-key", str(key)]
 
 
-def executor(place: str, ca: Path | None, secret: Path | None) -> list[str]:
+def executor(place: str, ca: Path | None, home: Path) -> list[str]:
     """What runs the ServerApps of a SuperLink."""
     command = [tool("flower-superexec"), *_security(ca), "--runtime-api-address", place]
-    return command if secret is None else [*command, "--superexec-auth-secret-file", str(secret)]
+    return [*command, "--superexec-auth-secret-file", str(home / "secret")]
 
 
 def _security(ca: Path | None) -> list[str]:

@@ -2,27 +2,28 @@
 
 A client's request is in one of these states:
 
-* pending: it has to be asked, at once or at the time in ``due``; nobody is asked whose node has not
-  joined;
+* pending: it has to be asked, at once or at the time in ``due``;
 * sent: on its way, by the number that the carrier gave it. It stays pending, and is sent again
   after the deadline, so that several copies may be under way;
 * answered: a reply was accepted, and the client is no longer pending. Replies to other copies are
-  noted and dropped: an answer counts once;
+  dropped: an answer counts once;
 * given up (``absent = "drop"``): the deadline has passed. Its reply, should it still come, belongs
-  to an exchange that is over, and is noted and dropped.
+  to an exchange that is over, and is dropped.
 
 A greeting goes to a node, not to a client: its reply says which client the node is. Greetings and
 requests share one table of what is under way, and one turn of greeting, sending and hearing.
+
+What is the same in all messages of a run (``once``) is told to a client once. Later messages have
+its digest; a node that does not have it, or no longer, says so and is told again.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from undrift import __version__
@@ -53,8 +54,8 @@ class Carrier(Protocol):
     def nodes(self) -> list[str]:
         """The nodes that are online."""
 
-    def push(self, node: str, packet: Packet, ttl: float, group: str) -> str | None:
-        """Send a packet; its number, ``None`` if it is not taken."""
+    def push(self, node: str, packet: Packet, ttl: float) -> str | None:
+        """Send a packet, which lives for ``ttl`` seconds; its number, ``None`` if it is refused."""
 
     def pull(self, ids: Sequence[str]) -> dict[str, Packet]:
         """The replies that have come to these packets."""
@@ -69,6 +70,10 @@ class Member(NamedTuple):
     node: str
     about: About
 
+    def __str__(self) -> str:
+        number = f"client {self.about['part']} " if "part" in self.about else ""
+        return f"{number}(node {self.about['name']})"
+
 
 @dataclasses.dataclass
 class Asking:
@@ -76,10 +81,9 @@ class Asking:
 
     pending: dict[int, Packet]
     accept: Accept
-    group: str
 
     def __post_init__(self) -> None:
-        self.words = dict.fromkeys(self.pending, "it has not joined")
+        self.words = dict.fromkeys(self.pending, "")
         """Why a client has not answered."""
         self.due = dict.fromkeys(self.pending, 0.0)
         """When to ask a client; 0: it was not asked."""
@@ -103,19 +107,18 @@ class ClientExchange:
         clients: int,
         options: FederatedOptions,
         tell: Callable[[str], None],
-        record: Path | None = None,
     ):
-        self.carrier, self.clients, self.options = carrier, clients, options
-        self.tell, self.record = tell, record
-        self.numbers: dict[str, int] = {}
-        """The client of every node by its name, where clients have no numbers of their own."""
+        self.carrier, self.clients, self.options, self.tell = carrier, clients, options, tell
         self.keys: Mapping[str, str] = {}
         """The names of nodes' keys, where those are known."""
-        self._members: dict[int | str, Member] = {}
-        """By client, or by name as long as the node has no number."""
-        self._gathered = False
-        """Whether all of them have joined once, and have numbers."""
+        self._members: dict[str, Member] = {}
+        """By the number that the node has as a client, or by its name."""
+        self._order: list[str] = []
+        """The members as clients 0, 1 and so on, when all of them have joined."""
         self._greeted: set[str] = set()
+        self._once, self._digest = b"", ""
+        self._told: set[int] = set()
+        """The clients that have been told what they are told once."""
         self._sent: dict[str, Sent] = {}
         self._looked, self._life = 0.0, max(LIFE, options.deadline)
 
@@ -127,14 +130,20 @@ class ClientExchange:
         """What a message to a client says of its run."""
         raise NotImplementedError
 
-    def whole(self, packet: Packet) -> Packet:
-        """A message with what nodes are told once, for one that has not heard it or forgot."""
-        return packet
+    def tell_once(self, once: bytes) -> None:
+        """From now on messages refer to this."""
+        self._once, self._digest = once, hashlib.sha256(once).hexdigest()
+        self._told.clear()
+
+    def referring(self, packet: Packet, whole: bool) -> Packet:
+        """A message, ``whole`` with what nodes are told once."""
+        once = self._once if whole else b""
+        table = {**packet.table, "told": self._digest, "once": len(once)}
+        return Packet(table, packet.content + once)
 
     def who(self, client: int) -> str:
-        """A client, with the name of its node where that is known."""
-        member = self._members.get(client)
-        return f"client {client} (node {member.about['name']})" if member else f"client {client}"
+        """A client, with the name of its node."""
+        return f"client {client} (node {self._members[self._order[client]].about['name']})"
 
     # -- who is there ---------------------------------------------------------------------------
 
@@ -154,23 +163,20 @@ class ClientExchange:
             if not self._turn(None):
                 self._pause()
         # By their names and not as they came, so that the same nodes always make the same run.
-        free = (client for client in range(self.clients) if client not in self._members)
-        for name in sorted(name for name in self._members if isinstance(name, str)):
-            self.numbers[name] = next(free)
-            self._members[self.numbers[name]] = self._members.pop(name)
-        self._gathered = True
+        self._order = sorted(self._members)
         self.tell(self._joined())
-        return [self._members[client].about for client in range(self.clients)]
+        return [self._members[place].about for place in self._order]
 
     def _joined(self) -> str:
         """Who has joined and, where clients have numbers or keys, who has not."""
-        here = [self.who(at) if isinstance(at, int) else f"node {at}" for at in self._members]
-        text = f"{len(here)} of {self.clients} clients have joined: {', '.join(sorted(here))}"
-        numbered = any(isinstance(at, int) for at in self._members)
-        absent = [self.who(at) for at in range(self.clients) if at not in self._members]
-        nodes = {member.node for member in self._members.values()}
-        keys = [f"key {name}" for node, name in self.keys.items() if node not in nodes]
-        missing = absent if numbered else keys
+        members = [*self._members.values()]
+        text = f"{len(members)} of {self.clients} clients have joined: "
+        text += ", ".join(sorted(map(str, members)))
+        nodes = {member.node for member in members}
+        missing = [f"key {name}" for node, name in self.keys.items() if node not in nodes]
+        if any("part" in member.about for member in members):
+            numbers = range(self.clients)
+            missing = [f"client {k}" for k in numbers if _place(k) not in self._members]
         return f"{text}; missing: {', '.join(missing)}" if missing else text
 
     def _met(self, node: str, about: About, asking: Asking | None) -> None:
@@ -180,32 +186,31 @@ class ClientExchange:
             if about.get("lasting"):
                 return self._cannot_join(str(about.get("node", node)), why)
             self._greeted.discard(node)  # it was away, or is just starting
-            return self._note("hello failed", why=why)
+            return
         if about["version"] != __version__:
             self.tell(f"A node has undrift {about['version']}, and this is {__version__}.")
         name = str(about["name"])
-        at = int(about["part"]) if "part" in about else self.numbers.get(name, name)
-        before = self._members.get(at)
-        full = self._gathered or len(self._members) == self.clients
-        if before is None and isinstance(at, str) and full:
+        place = _place(int(about["part"])) if "part" in about else name
+        before = self._members.get(place)
+        if before is None and len(self._members) == self.clients:
             return self._cannot_join(
                 name,
                 f"the {self.clients} clients are other nodes; one of them that has lost its folder "
                 "of states has to be started with that folder",
             )
         if before is not None and before.about["name"] != name:
-            both = f"two nodes are client {at} ({before.about['name']} and {name})"
-            remedy = "stop one of them, or give it another number"
-            return self._cannot_join(name, f"{both}: {remedy}")
-        self._members[at] = Member(node, about)
-        moved = before is not None and before.node != node
-        if asking is not None and at in asking.pending and moved:
-            asking.due[int(at)] = 0.0  # what was sent to where it was is lost
-        return None
+            return self._cannot_join(
+                name, f"{before} is the same client: stop one of them, or give it another number"
+            )
+        self._members[place] = Member(node, about)
+        if asking is not None and before is not None and before.node != node:
+            client = self._order.index(place)
+            if client in asking.pending:
+                asking.due[client] = 0.0  # what was sent to where it was is lost
 
     def _cannot_join(self, node: str, why: str) -> None:
         """A node will never do: the end, unless everybody has joined before."""
-        if not self._gathered:
+        if not self._order:
             raise NoFederation(
                 f"node {node} cannot take part: {why}; mend that on the node, and start again"
             )
@@ -215,19 +220,15 @@ class ClientExchange:
 
     def ask(self, orders: Mapping[int, Packet], accept: Accept) -> dict[int, str]:
         """Have every client reply to its order; who did not, and why."""
-        packets, group = dict[int, Packet](), ""
-        for client, (table, content) in orders.items():
-            packet = Packet({**self.about_run(client), **table}, content)
-            # Its first work: it cannot have been told yet, and need not say so.
-            packets[client] = packet if table["before"] else self.whole(packet)
-            group = f"{tuple(table['tag'][:2])}"
-        return self.exchange(packets, accept, group, self.options.absent == "wait")
+        packets = {
+            client: Packet({**self.about_run(client), **table}, content)
+            for client, (table, content) in orders.items()
+        }
+        return self.exchange(packets, accept, self.options.absent == "wait")
 
-    def exchange(
-        self, packets: Mapping[int, Packet], accept: Accept, group: str, wait: bool
-    ) -> dict[int, str]:
+    def exchange(self, packets: Mapping[int, Packet], accept: Accept, wait: bool) -> dict[int, str]:
         """The same for any request; ``wait``: nobody is given up."""
-        asking = Asking(dict(packets), accept, group)
+        asking = Asking(dict(packets), accept)
         limit = time.monotonic() + self.options.deadline
         while asking.pending:
             heard = self._turn(asking)
@@ -236,9 +237,7 @@ class ClientExchange:
                     break
                 limit = time.monotonic() + self.options.deadline
                 for client in asking.pending:
-                    why = asking.words[client]
-                    self.tell(f"Waiting for {self.who(client)}: {why}")
-                    self._note("waited for", group=group, client=client, why=why)
+                    self.tell(f"Waiting for {self.who(client)}: {asking.words[client]}")
             if not heard:
                 self._pause()
         return {client: asking.words[client] for client in asking.pending}
@@ -273,7 +272,7 @@ class ClientExchange:
         self._looked = now
         for node in self.carrier.nodes():
             if node not in self._greeted:
-                id = self.carrier.push(node, self.greeting(), self._life, "hello")
+                id = self.carrier.push(node, self.greeting(), self._life)
                 if id:
                     self._greeted.add(node)
                     self._sent[id] = Sent(node, now)
@@ -282,18 +281,17 @@ class ClientExchange:
         """Ask those whose turn it is, for the first time or again."""
         deadline = self.options.deadline
         for client, packet in asking.pending.items():
-            member = self._members.get(client)
-            if member is None or now < asking.due[client]:
+            if now < asking.due[client]:
                 continue
-            if asking.due[client]:
-                why = asking.words[client]
-                self._note("asked again", group=asking.group, client=client, why=why)
-            id = self.carrier.push(member.node, packet, self._life, asking.group)
+            node = self._members[self._order[client]].node
+            packet = self.referring(packet, client not in self._told)
+            id = self.carrier.push(node, packet, self._life)
             # It stays pending until a reply is accepted, so that a lost message is sent again.
             asking.due[client] = now + (deadline if id else AGAIN)
             asking.words[client] = f"no answer within {deadline:g} s"
             if id:
-                self._sent[id] = Sent(member.node, now, client, asking)
+                self._sent[id] = Sent(node, now, client, asking)
+                self._told.add(client)
 
     def _hear(self, sent: Sent, reply: Packet, asking: Asking | None) -> None:
         """Take one reply, if it counts."""
@@ -301,10 +299,10 @@ class ClientExchange:
         if client is None:
             return self._met(sent.node, table, asking)
         if asking is None or sent.asking is not asking or client not in asking.pending:
-            group = "" if sent.asking is None else sent.asking.group
-            return self._note("late or second answer, not counted", group=group, client=client)
+            return None  # late, or a second answer
         if "untold" in table:
-            asking.pending[client], asking.due[client] = self.whole(asking.pending[client]), 0.0
+            self._told.discard(client)
+            asking.due[client] = 0.0
             return None
         why = str(table.get("error", ""))
         if why and table.get("lasting"):
@@ -316,7 +314,6 @@ class ClientExchange:
                 return None
             except (Refused, KeyError, ValueError, TypeError) as error:
                 why = f"an answer that cannot be used: {error}"
-                self._note("refused", group=asking.group, client=client, why=why)
         asking.words[client] = why
         asking.due[client] = min(asking.due[client], time.monotonic() + AGAIN)
         if "code" in table:  # from Flower: the node may be back under another number
@@ -329,12 +326,10 @@ class ClientExchange:
             raise NoFederation("the program has ended")
         time.sleep(LOOK)
 
-    def _note(self, what: str, **about: Any) -> None:
-        """Write down what was out of the ordinary."""
-        if self.record is not None and self.record.parent.is_dir():
-            line = json.dumps({"time": round(time.time(), 3), "what": what, **about})
-            with self.record.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+
+def _place(number: int) -> str:
+    """A number of a client, so that places in their order are those of the numbers."""
+    return f"{number:09}"
 
 
 def needs_all(method: Method) -> bool:

@@ -64,9 +64,9 @@ class GridCarrier:
     def nodes(self) -> list[str]:
         return [str(node) for node in self.grid.get_node_ids()]
 
-    def push(self, node: str, packet: Packet, ttl: float, group: str) -> str | None:
+    def push(self, node: str, packet: Packet, ttl: float) -> str | None:
         # Exactly "train": secure aggregation would let any other type pass unmasked.
-        message = Message(self.records(packet), int(node), "train", ttl=ttl, group_id=group)
+        message = Message(self.records(packet), int(node), "train", ttl=ttl)
         return next(iter(self.grid.push_messages([message])), None)
 
     def records(self, packet: Packet) -> RecordDict:

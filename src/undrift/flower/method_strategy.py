@@ -30,7 +30,7 @@ from undrift.flower.client_training import STATES
 from undrift.flower.compat import LASTING, NoFederation
 from undrift.flower.exchange import About, ClientExchange, needs_all
 from undrift.flower.grid_carrier import CHANGED, GridCarrier
-from undrift.flower.network import Description, agreed, described, difference, layout
+from undrift.flower.network import agreed, start_of, state_of
 from undrift.models.layout import StateDict
 from undrift.spec.schema import as_toml
 
@@ -75,16 +75,23 @@ def strategy(
     ``@app.evaluate()``, their metrics weighted by ``weighted_by_key``.
     ``training``, ``aggregation``, ``schedule`` and ``judge`` are as :func:`undrift.run` takes them.
     """
-    if fraction_train != 1:
-        text = "" if cohort is None else "give cohort or fraction_train, not both"
-        if not 0 < fraction_train < 1:
-            text = not_allowed("fraction_train", fraction_train, "a number > 0 and <= 1")
-        if text:
-            raise BadParameters("strategy", {"fraction_train": text})
-        cohort = max(1, round(fraction_train * clients))
+    name, wrong = type(method).__name__, dict[str, str]()
+    if type(clients) is not int or clients < 1:
+        wrong["clients"] = not_allowed("clients", clients, "a whole number >= 1")
+    if not 0 < fraction_train <= 1:
+        wrong["fraction_train"] = not_allowed("fraction_train", fraction_train, "> 0 and <= 1")
+    elif fraction_train < 1 and cohort is not None:
+        wrong["fraction_train"] = "give cohort or fraction_train, not both"
     if callable(schedule) and not isinstance(schedule, Schedule):
-        text = "a function does not travel to the nodes: use one of undrift.schedules"
-        raise BadParameters("strategy", {"schedule": text})
+        wrong["schedule"] = "a function does not travel to the nodes: use one of undrift.schedules"
+    if isinstance(method, Method) and method.minimising():
+        wrong["method"] = f"{name} needs the exact minimiser of every client's loss"
+    elif isinstance(method, Method) and absent == "drop" and needs_all(method):
+        wrong["absent"] = f"{name} needs every client in every round: absent = 'wait'"
+    if wrong:
+        raise BadParameters("strategy", wrong)
+    if fraction_train < 1:
+        cohort = max(1, round(fraction_train * clients))
     setting: dict[str, object] = {"steps": steps, "cohort": cohort, "batch": batch}
     setting |= {"training": training, "epochs": epochs, "aggregation": aggregation}
     setting |= {"schedule": schedule, "judge": judge}
@@ -119,23 +126,10 @@ class MethodStrategy(FedAvg):
         self._carrier: AppCarrier | None = None
         self._engine: Federated | None = None
         self._model: StateDict | None = None
-        self._refuse()
-
-    def _refuse(self) -> None:
-        """Find what cannot be run before any node is asked."""
-        if type(self.clients) is not int or self.clients < 1:
-            text = f"clients = {self.clients!r} is not allowed: a whole number >= 1"
-            raise BadParameters("strategy", {"clients": text})
-        nothing = _facts([1] * self.clients, torch.zeros(1, dtype=torch.float64))
-        nobody = AppClients(cast(AppCarrier, None), self, FederatedOptions(**self.waiting), "")
+        # What any engine refuses is found before a node is asked.
+        nothing = _facts([1] * clients, torch.zeros(1, dtype=torch.float64))
+        nobody = AppClients(cast(AppCarrier, None), self, FederatedOptions(**waiting), "")
         self._engine_of(Remote(nothing, nobody, None), 1.0)
-        name = type(self.method).__name__
-        if self.method.minimising():
-            text = f"{name} needs the exact minimiser of every client's loss, which no module has"
-            raise BadParameters("strategy", {"method": text})
-        if self.waiting["absent"] == "drop" and needs_all(self.method):
-            text = f"{name} needs every client in every round: absent = 'wait'"
-            raise BadParameters("strategy", {"absent": text})
 
     def _engine_of(self, problem: Remote, deadline: float) -> Federated:
         own = {**self.setting, **self.waiting, "deadline": deadline}
@@ -157,11 +151,14 @@ class MethodStrategy(FedAvg):
         with TemporaryDirectory(prefix=STATES, ignore_cleanup_errors=True) as states:
             federation = AppClients(self._carrier, self, options, Path(states).name)
             said = federation.gather()
-            clients = agreed([about["network"] for about in said], federation.who)
-            self._model = _model(clients, initial_arrays)
-            dtype = getattr(torch, said[0]["dtype"])
-            names, initial = self._model.layout.names, self._model.initial
-            first = torch.cat([initial[name].reshape(-1) for name in names]).to(dtype)
+            network = agreed([about["network"] for about in said], federation.who)
+            try:
+                self._model = state_of(network, initial_arrays.to_torch_state_dict())
+            except ValueError as error:
+                raise NoFederation(
+                    f"initial_arrays: {error}: load the same weights on every node"
+                ) from None
+            first = start_of(self._model, getattr(torch, said[0]["dtype"]))
             facts = _facts([about["samples"] for about in said], first)
             self._engine = self._engine_of(Remote(facts, federation, None), timeout)
             try:
@@ -226,20 +223,6 @@ def _facts(samples: Sequence[int], first: Tensor) -> Facts:
     )
 
 
-def _model(clients: Description, arrays: ArrayRecord) -> StateDict:
-    """The state dict of the server, if it is what the clients train. Raises ``NoFederation``."""
-    initial = dict(arrays.to_torch_state_dict())
-    found = StateDict(layout(clients), clients["tied"], initial)
-    shapes = [[*initial[name].shape] for name in clients["names"] if name in initial]
-    what = "shapes" if shapes != clients["shapes"] else difference(described(found), clients)
-    if what:
-        raise NoFederation(
-            f"initial_arrays are not the model of the clients ({what}): load the same weights on "
-            "every node"
-        )
-    return found
-
-
 class AppCarrier(GridCarrier):
     """The grid of a user's app: what its mods change, and what its code fails at, is for good."""
 
@@ -286,7 +269,6 @@ class AppClients(ClientExchange):
         super().__init__(carrier, strategy.clients, options, LOG.info)
         self._about: dict[str, Any] = {"clients": strategy.clients, "setting": strategy.setting}
         self._about["states"] = states
-        self._first = b""
 
     def greeting(self) -> Packet:
         return Packet({**self._about, "do": "hello"}, PROBE)
@@ -296,17 +278,13 @@ class AppClients(ClientExchange):
 
     def begin(self, engine: Federated, seed: int) -> None:
         samples = torch.tensor(engine.problem.samples)
-        self._first = dump({"x": engine.x0, "samples": samples})
+        self.tell_once(dump({"x": engine.x0, "samples": samples}))
         self._about |= {
             "method": type(engine.method).__name__,
             "values": values(engine.method),
             "seed": seed,
             "run": engine.identity,
         }
-
-    def whole(self, packet: Packet) -> Packet:
-        """With what the run began with, for a node that does not have it yet."""
-        return Packet({**packet.table, "first": len(self._first)}, packet.content + self._first)
 
     def evaluate(self, problem: Remote, x: Tensor) -> NoReturn:
         raise NotImplementedError("a Flower app evaluates by functions of its own")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,18 +11,15 @@ import torch
 from torch import Tensor
 
 from undrift.core.problem import Problem
-from undrift.engines.messages.format import KINDS, TYPES, content, form
+from undrift.engines.messages.format import KINDS, content, form
 from undrift.flower.compat import NoFederation
-from undrift.models.layout import Layout, StateDict, unflatten
+from undrift.models.layout import Layout, StateDict
 from undrift.records.models import Network
 
-FROZEN = "frozen."
-"""What the names of frozen tensors begin with in a message, beside the first point ``x``."""
-
 Description = Mapping[str, Any]
-"""What a node says of its network, as JSON has it: ``names`` and ``shapes`` of what is trained,
-the ``dtypes`` of all tensors of the state dict in the words of safetensors, the trained tensor that
-a name is ``tied`` to, and ``frozen``, the digest of what is not trained.
+"""What a node says of its network, as JSON has it: the ``names`` of what is trained in their order,
+the trained tensor that a name is ``tied`` to, and a ``digest`` of these, of all names, types and
+shapes, and of what is frozen.
 """
 
 
@@ -39,82 +37,43 @@ def known(problem: Problem) -> StateDict | None:
     return state
 
 
-def described(state: StateDict) -> dict[str, object]:
+def described(state: StateDict) -> dict[str, Any]:
     """What a node says of its network."""
-    return {
-        "names": [*state.layout.names],
-        "shapes": [[*shape] for shape in state.layout.shapes],
-        "dtypes": {name: KINDS[v.dtype] for name, v in state.initial.items()},
-        "tied": dict(state.tied),
-        "frozen": digest(state.frozen),
-    }
+    about = {"names": [*state.layout.names], "tied": dict(state.tied)}
+    found = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name, tensor in sorted(state.initial.items()):
+        found.update(form(name, tensor))
+        if name not in state.tied:
+            found.update(content(tensor.detach().cpu().contiguous()))
+    return {**about, "digest": found.hexdigest()}
 
 
 def agreed(tables: Sequence[Description], who: Callable[[int], str]) -> Description:
     """What all clients say of their network; ``who`` names one. Raises :class:`NoFederation`."""
     for client, table in enumerate(tables):
-        if not _possible(table):
-            raise NoFederation(f"{who(client)} describes what no network is: {str(table)[:200]}")
-        if what := difference(table, tables[0]):
+        if table != tables[0]:
             raise NoFederation(
-                f"the clients do not have the same network ({who(0)}, {who(client)}): {what}; put "
-                "the same network, with the same weights, on every node"
+                f"{who(0)} and {who(client)} do not have the same network: put the same one, with "
+                "the same frozen weights, on every node"
             )
     return tables[0]
 
 
-def difference(one: Description, other: Description) -> str:
-    """Which parts of two descriptions are not the same; empty if all are."""
-    return ", ".join(name for name in other if one[name] != other[name])
-
-
-def layout(table: Description) -> Layout:
-    return Layout(tuple(table["names"]), tuple(map(tuple, table["shapes"])))
-
-
 def state_of(table: Description, tensors: Mapping[str, Tensor]) -> StateDict:
-    """The network that was described, from the first point and what is frozen.
-
-    Raises :class:`ValueError` where these are not what was described.
-    """
-    tied, dtypes = table["tied"], table["dtypes"]
-    frozen = {n.removeprefix(FROZEN): v for n, v in tensors.items() if n.startswith(FROZEN)}
-    if digest(frozen) != table["frozen"] or frozen.keys() != dtypes.keys() - tied.keys():
-        raise ValueError("its frozen tensors are not those that it has described")
-    weights = unflatten(tensors["x"], layout(table))
-    initial = {
-        name: weights[tied[name]].to(TYPES[kind]) if name in tied else frozen[name]
-        for name, kind in dtypes.items()
-    }
-    return StateDict(layout(table), tied, initial)
+    """The network that was described, from its state dict. Raises ``ValueError`` if it is not."""
+    try:
+        names = tuple(table["names"])
+        shapes = tuple(tuple(tensors[name].shape) for name in names)
+        found = StateDict(Layout(names, shapes), dict(table["tied"]), dict(tensors))
+        # Each name stands for numbers of a vector: a description may name what is not there.
+        whole = {*found.tied.values()} == {*names} and found.tied.keys() <= tensors.keys()
+    except (KeyError, TypeError, ValueError):
+        whole = False
+    if not whole or described(found) != table:
+        raise ValueError("this state dict is not that of the network which was described")
+    return found
 
 
-def _possible(table: object) -> bool:
-    """Whether a network can be like that: nodes may say anything."""
-    match table:
-        case {
-            "names": [*names],
-            "shapes": [*shapes],
-            "dtypes": dict(dtypes),
-            "tied": dict(tied),
-            "frozen": str(),
-        } if all(isinstance(shape, list) for shape in shapes):
-            return (
-                all(type(n) is int and n >= 0 for shape in shapes for n in shape)
-                and all(isinstance(name, str) for name in names)
-                and len({*names}) == len(names) == len(shapes)
-                and {*tied.values()} == {*names}
-                and tied.keys() <= dtypes.keys()
-                and {*dtypes.values()} <= TYPES.keys()
-            )
-    return False
-
-
-def digest(tensors: Mapping[str, Tensor]) -> str:
-    """The SHA-256 of tensors by name."""
-    found = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        found.update(form(name, tensor))
-        found.update(content(tensor))
-    return found.hexdigest()
+def start_of(state: StateDict, dtype: torch.dtype) -> Tensor:
+    """The vector that a run begins with."""
+    return torch.cat([state.initial[name].reshape(-1) for name in state.layout.names]).to(dtype)

@@ -1,16 +1,36 @@
-"""What a client replies when it cannot do what is asked."""
+"""What a client replies, and what it was told once."""
 
 from __future__ import annotations
 
+import hashlib
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
+from undrift._files import naming, write_whole
 from undrift.engines.messages.packet import Packet
 from undrift.engines.node import BadNodeStates
 
 
 class Untold(Exception):
-    """A message leaves out what this node was not told yet, or has forgotten."""
+    """A message leaves out what this node was not told yet, or has lost."""
+
+
+def told(asked: Packet, file: Path) -> tuple[Packet, bytes]:
+    """A message, and what it refers to: told with it, or before and kept in ``file``."""
+    table, content = asked
+    end = len(content) - int(table.get("once", 0))
+    once = content[end:]
+    if once:
+        with naming(file):
+            # For this user alone, as the states that lie beside it.
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(file, once)
+    elif file.exists():
+        once = file.read_bytes()
+    if hashlib.sha256(once).hexdigest() != table["told"]:
+        raise Untold
+    return Packet(table, content[:end]), once
 
 
 def reply(work: Callable[[], Packet]) -> Packet:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from undrift.core.problem import Samples
+from undrift.core.stopping import USUAL
 
 SHARES = ("accuracy", "top5", "train_accuracy", "train_top5")
 """Recorded as fractions, shown in percent."""
@@ -44,15 +45,17 @@ MEASURED_ON: Mapping[Samples | None, Mapping[str, str]] = {
     None: {},
 }
 """What replaces ``WORDS`` by the samples that were measured on; ``None``: nobody said which."""
+JUDGES = (*USUAL, "loss")
+"""Columns that a run can be judged by; the first that it has does."""
 
 
-def metric(rows: Iterable[Mapping[str, object]]) -> str:
+def metric(rows: Sequence[Mapping[str, object]]) -> str:
     """The column that judges a run: the gap if the optimum is known, else accuracy, else loss."""
-    rows = list(rows)
-    for name in ("gap", "accuracy"):
-        if any(row.get(name) is not None for row in rows):
-            return name
-    return "loss"
+    for name in JUDGES[:-1]:
+        for row in rows:
+            if row.get(name) is not None:
+                return name
+    return JUDGES[-1]
 
 
 def axis(y: str, smooth: int = 1, note: str = "", samples: Samples | None = None) -> str:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Literal, Self
 
-from undrift._files import LOCK, hold, read_json, release
+from undrift._files import hold, read_json, release
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
-from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row
 from undrift.spec.document import parsed, read, toml
 from undrift.spec.errors import BadSpec
 from undrift.spec.schema import Spec, Table, Values, normal
@@ -45,7 +43,6 @@ FILES = {
     METRICS: "one row per evaluation, appended during the run",
     LEFT_OUT: "clients whose work did not count, in which round and why, if there were any",
     CLIENTS: "each client's loss and metrics at every evaluation, if per_client is set",
-    "metrics.parquet": "the same rows as columns, once the run is over",
     COMPLETE: "how each method ended, once the run is over",
     "models": "the last and the best model of each method and seed: undrift export",
     CHECKPOINTS: "the states that methods ended with, of at most 64 MB each, for more rounds",
@@ -57,8 +54,6 @@ FILES = {
 }
 MODELS = "models"
 FOLDERS = (MODELS, CHECKPOINTS, "tensorboard")
-FEDERATION = ("nodes", "superlink")
-"""Folders in it where federate keeps the processes that it starts, before a run begins."""
 METRIC_SAMPLES = "metric_samples"
 """The key of environment.json with what :attr:`Problem.metric_samples` said."""
 SPECS = "specs"
@@ -100,16 +95,11 @@ class Busy(BadFolder):
 
 
 def made(path: Path) -> None:
-    """Make a folder, or refuse one that cannot be made or written."""
-    # Permissions do not tell: a disk may be full or read-only, so a file is really written.
+    """Make a folder, or refuse one that cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=path):
-            pass
     except OSError as error:
-        reason = error.strerror or error
-        text = f"{path}: {reason}: nothing can be kept there; choose another folder"
-        raise BadFolder(text) from None
+        raise BadFolder(f"{path}: {error.strerror}; choose another folder") from None
 
 
 class Folder(Journal):
@@ -127,21 +117,9 @@ class Folder(Journal):
             raise BadFolder(f"{path} is not the folder of a run: it has no spec.toml")
         return found
 
-    @property
-    def name(self) -> str:
-        return self.path.name
-
     def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "shorter", "other"]:
         """What it holds, compared with ``recipe``; a shorter run has fewer rounds."""
-        if not self.path.exists():
-            return "new"
-        if not self.path.is_dir():
-            raise BadFolder(f"{self.path} is not a folder; choose another name or --out")
         if not self.file("spec.toml").is_file():
-            if self._strangers(recipe):
-                raise BadFolder(
-                    f"{self.path} holds something else than a run; choose another name or --out"
-                )
             return "new"
         # Files of code count by their bytes: a spec names them, and says nothing of their content.
         files = {name: self.file(name) for name in recipe.sources}
@@ -213,12 +191,8 @@ class Folder(Journal):
     @property
     def partition(self) -> Values | None:
         """``classes``, and ``counts`` of each client's samples by class."""
-        try:
-            found = read_json(self._content("partition.json"))
-            fits = {len(row) for row in found["counts"]} == {len(found["classes"])}
-            return dict(found) if fits else None
-        except (ValueError, TypeError, KeyError):
-            return None  # there is none, or one that somebody has changed
+        content = self._content("partition.json")
+        return dict(read_json(content)) if content else None
 
     @property
     def identity(self) -> str:
@@ -236,10 +210,12 @@ class Folder(Journal):
         self.lock()
         self.tidy()
         # Without the first file the run is not finished; spec.toml tells whose it is, so it stays.
-        for name in (COMPLETE, *FILES):
+        # Where there is none, files of the same names are not those of a run.
+        run = self.file("spec.toml").is_file()
+        for name in (COMPLETE, *FILES) if run else ():
             if name not in (*FOLDERS, "spec.toml"):
                 self.file(name).unlink(missing_ok=True)
-        for name in FOLDERS:
+        for name in FOLDERS if run else ():
             shutil.rmtree(self.file(name), ignore_errors=True)
         self._write_recipe(recipe, environment)
 
@@ -255,7 +231,6 @@ class Folder(Journal):
         going = self._going_on(normal(self.document()))
         if self.complete or going:
             self.reopen([outcome.key for outcome in going])
-            self.file("metrics.parquet").unlink(missing_ok=True)
         # The recipe comes last: until it is there, the folder is that of the shorter run.
         self._write_recipe(recipe, about | {SPECS: [*about.get(SPECS, []), recipe.identity]})
 
@@ -282,19 +257,11 @@ class Folder(Journal):
         self.mend()
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
-        """Write the rows as Parquet, in the order of the outcomes, and mark the run as over."""
-        import pyarrow
-        from pyarrow import parquet
-
-        # summary.json is written last, since it marks the run as over: a kill before it leaves an
-        # unfinished run, and one after it only checkpoints that tidy() removes.
-        self.gather()
+        """Mark the run as over."""
         if not self.file(METRICS).exists():
             self.write(METRICS, "")
-        self.arrange({outcome.key: k for k, outcome in enumerate(outcomes)})
-        content = io.BytesIO()
-        parquet.write_table(pyarrow.table(columns(self.rows())), content)
-        self.write("metrics.parquet", content.getvalue())
+        # summary.json is written last, since it marks the run as over: a kill before it leaves an
+        # unfinished run, and one after it only what tidy() removes.
         self.conclude(outcomes)
         # Not the lock: no other process may come before all is tidy.
         Journal.close(self)
@@ -333,22 +300,12 @@ class Folder(Journal):
             except BlockingIOError:
                 raise Busy(f"{self.path} is in use: another undrift is running it") from None
 
-    def made_by(self, identity: str) -> bool:
-        """Whether the run began with a recipe of this identity, or went on with it."""
-        return identity in self.environment.get(SPECS, [])
-
     def _write_recipe(self, recipe: Recipe, environment: Mapping[str, object]) -> None:
         # spec.toml last: a folder that has it has everything the spec names.
         self.write("environment.json", json.dumps(environment, indent=2) + "\n")
         for name, content in recipe.sources.items():
             self.write(name, content)
         self.write("spec.toml", toml(recipe.document()))
-
-    def _strangers(self, recipe: Recipe) -> bool:
-        """Whether it holds more than what :meth:`start` leaves when it is cut short."""
-        sources = (Path(name).parts[0] for name in recipe.sources)
-        ours = {"environment.json", LOCK, *FEDERATION, *sources}
-        return any(file.name not in ours and file.suffix != ".part" for file in self.path.iterdir())
 
 
 def _flat(table: Table, before: str = "") -> dict[str, object]:

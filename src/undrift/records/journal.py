@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from undrift._files import naming, read_plain, sync, write_whole
+from undrift._files import naming, read_json, read_plain, sync, write_whole
 from undrift.core.faults import Rejection
 from undrift.records.rows import (
     CLIENTS,
@@ -26,7 +26,6 @@ from undrift.records.rows import (
     Outcome,
     Row,
     key_of,
-    parsed,
     row_of,
     text_of,
 )
@@ -41,7 +40,7 @@ PARTS = f"{CHECKPOINTS}/parts"
 LARGEST = 1 << 31
 """Bytes of a file that is read: some million rows."""
 ANEW = "Run it anew: undrift run SPEC --overwrite"
-DIGESTED = ("spec.toml", "environment.json", "partition.json", *NEEDED, "metrics.parquet")
+DIGESTED = ("spec.toml", "environment.json", "partition.json", *NEEDED)
 """Files whose digests are in the summary, besides a user's Python files; models have their own."""
 
 
@@ -84,8 +83,7 @@ class Journal:
         # A handle to the old file would write rows that nobody can find.
         if file := self._open.pop(name, None):
             file.close()
-        with naming(self.file(name)):
-            write_whole(self.file(name), content)
+        write_whole(self.file(name), content)
 
     def append(self, row: Row, clients: Row | None = None) -> None:
         """Record a row, and before it the numbers of each client, if they were measured."""
@@ -108,18 +106,16 @@ class Journal:
         # What has ended is never run again: its rows must survive a crash before that is written.
         self.settle()
         self.file(CHECKPOINTS).mkdir(exist_ok=True)
-        self._line(ENDED, json.dumps(outcome.record()).encode())
+        self._line(ENDED, json.dumps(vars(outcome)).encode())
 
     def conclude(self, outcomes: Sequence[Outcome]) -> None:
         """Record how all of them ended and the digests of files; this marks the run as over."""
-        files = [*map(self.file, DIGESTED), *self.path.glob("*.py")]
-        digests = {file.name: self._digest(file.name) for file in files if file.is_file()}
-        found = {"outcomes": [*map(Outcome.record, outcomes)], "sha256": digests}
+        found = {"outcomes": [*map(vars, outcomes)], "sha256": self.digests()}
         self.write(COMPLETE, json.dumps(found, indent=2) + "\n")
 
     def reopen(self, going: Collection[Key] = ()) -> None:
         """Make a run one that goes on: all that have ended stay so, but for those ``going`` on."""
-        kept = [one.record() for one in self.outcomes() if one.key not in going]
+        kept = [vars(one) for one in self.outcomes() if one.key not in going]
         # In this order: without either file all methods would begin again.
         self.write(ENDED, "".join(json.dumps(entry) + "\n" for entry in kept))
         self.file(COMPLETE).unlink(missing_ok=True)
@@ -128,15 +124,23 @@ class Journal:
         """Rows given so far survive a crash of the machine; :class:`BadFolder` if they are lost
         already, for somebody has removed, renamed or emptied their file.
         """
-        for name in NEEDED:
-            if file := self._open.get(name):
-                with naming(self.file(name)):
-                    sync(file.fileno())
-                if not _still_at(self.file(name), file):
-                    raise BadFolder(
-                        f"{self.file(name)} was removed, renamed or changed while the run wrote "
-                        "to it, and its rows are lost: the run stops. Run it anew"
-                    )
+        for name, file in self._open.items():
+            if name not in NEEDED:
+                continue
+            path = self.file(name)
+            with naming(path):
+                sync(file.fileno())
+            try:
+                there = path.stat()
+                whole = there.st_size == file.tell()
+                whole = whole and os.path.samestat(there, os.fstat(file.fileno()))
+            except OSError:
+                whole = False
+            if not whole:
+                raise BadFolder(
+                    f"{path} was removed, renamed or changed while the run wrote to it, and its "
+                    "rows are lost: the run stops. Run it anew"
+                )
 
     def keep(self, label: str, seed: int, last: int) -> None:
         """Drop what one method and seed recorded after ``last`` rounds."""
@@ -144,21 +148,16 @@ class Journal:
         for name in NEEDED:
             kept = last - 1 if name == LEFT_OUT else last  # where rounds are counted from 0
             if any(round > kept for round in self.rounds.get((name, key), ())):
-                rows = self._rows(name)
+                rows = self.rows(name)
                 self._rewrite(name, (r for r in rows if key_of(r) != key or r["round"] <= kept))
-
-    @property
-    def parts(self) -> Path:
-        """The folder with the journals of jobs, while there are some."""
-        return self.file(PARTS)
 
     def split(self, names: Mapping[Key, str]) -> dict[Key, Journal]:
         """Journals for some methods and seeds, each with what it has recorded so far."""
-        parts = {key: Journal(self.parts / name) for key, name in names.items()}
+        parts = {key: Journal(self.file(PARTS) / name) for key, name in names.items()}
         for part in parts.values():
             part.path.mkdir(parents=True, exist_ok=True)
         for name in NEEDED:
-            rows = self._rows(name)
+            rows = self.rows(name)
             moving = [row for row in rows if key_of(row) in parts]
             for key in {*map(key_of, moving)}:
                 parts[key]._rewrite(name, (row for row in moving if key_of(row) == key))
@@ -169,13 +168,13 @@ class Journal:
 
     def gather(self) -> None:
         """Take in what jobs have recorded, and remove their journals."""
-        if not self.parts.is_dir():
+        if not self.file(PARTS).is_dir():
             return
         for name in (*NEEDED, ENDED):
             if lines := self._lines(name):
                 self.write(name, b"".join(line + b"\n" for line in lines))
         # A job that is still there finds its journal gone, and stops: see settle.
-        shutil.rmtree(self.parts)
+        shutil.rmtree(self.file(PARTS))
 
     def mend(self) -> None:
         """Drop last lines that a crash cut short, and learn which rounds have rows."""
@@ -186,23 +185,22 @@ class Journal:
                 self.write(name, whole + newline)
         self.rounds.clear()
         for name in NEEDED:
-            for row in self._rows(name):
+            for row in self.rows(name):
                 self.rounds.setdefault((name, key_of(row)), []).append(row["round"])
 
-    def arrange(self, order: Mapping[Key, int]) -> None:
-        """Sort the rows by label and seed, where several processes have mixed them."""
-        for name in NEEDED:
-            rows = self._rows(name)
-            ordered = sorted(rows, key=lambda row: order.get(key_of(row), len(order)))
-            if [*map(key_of, ordered)] != [*map(key_of, rows)]:
-                self._rewrite(name, ordered)
-
-    def rows(self) -> list[Row]:
-        """Every recorded row, without a last line that a crash cut short.
+    def rows(self, name: str = METRICS) -> list[Row]:
+        """Every row of a file, without a last line that a crash cut short.
 
         Raises :class:`BadFolder` if a line is none.
         """
-        return self._rows(METRICS)
+        rows = []
+        for number, line in enumerate(self._lines(name), 1):
+            row = row_of(line, NEEDED[name])
+            if row is None:
+                path = self.file(name)
+                raise BadFolder(f"{path}:{number}: not a row of {path.stem}. {ANEW}")
+            rows.append(row)
+        return rows
 
     def news(self, at: int) -> tuple[list[Row], int]:
         """The rows behind byte ``at`` of their file, and where the next ones will begin."""
@@ -215,44 +213,52 @@ class Journal:
 
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
-        if self.complete:
-            path, entries = self.file(COMPLETE), self._summary().get("outcomes")
-        else:
-            path, entries = self.file(ENDED), [*map(parsed, self._lines(ENDED))]
-        found = []
-        for entry in entries if isinstance(entries, list) else [None]:
-            if (outcome := _outcome(entry)) is None:
-                raise BadFolder(f"{path} cannot be read. {ANEW}")
-            found.append(outcome)
+        name, found = COMPLETE if self.complete else ENDED, list[Outcome]()
+        try:
+            if self.complete:
+                entries = read_json(self._content(COMPLETE))["outcomes"]
+            else:
+                entries = map(read_json, self._lines(ENDED))
+            for entry in entries:
+                outcome = Outcome(**entry)
+                named = isinstance(outcome.label, str) and isinstance(outcome.seed, int)
+                if not named or outcome.status not in ENDS:
+                    raise ValueError(outcome)
+                found.append(outcome)
+        except (ValueError, TypeError, KeyError):
+            raise BadFolder(f"{self.file(name)} cannot be read. {ANEW}") from None
         return found
 
     def record(self) -> RunRecord:
         """All of it; warns of files that are not as the finished run left them."""
         outcomes = self.outcomes()  # before the rows, which may become more
-        metrics, left_out, clients = map(self._rows, NEEDED)
-        written = self._summary().get("sha256")
-        known = written if isinstance(written, dict) else {}
-        # Names of this folder alone: a summary may be somebody else's.
-        names = [name for name in known if Path(name).name == name]
-        # A pack of runs leaves a user's code behind.
-        there = [name for name in names if self.file(name).exists() or not name.endswith(".py")]
-        if changed := [name for name in there if self._digest(name) != known[name]]:
-            warnings.warn(
-                f"{self.path}: {', '.join(changed)} changed since the run ended", stacklevel=3
-            )
+        metrics, left_out, clients = map(self.rows, NEEDED)
+        if self.complete:
+            now = self.digests()
+            known = read_json(self._content(COMPLETE)).get("sha256", {})
+            # A pack of runs leaves a user's code behind.
+            changed = []
+            for name, digest in known.items():
+                left_behind = name.endswith(".py") and name not in now
+                if now.get(name) != digest and not left_behind:
+                    changed.append(name)
+            if changed:
+                text = f"{self.path}: {', '.join(changed)} changed since the run ended"
+                warnings.warn(text, stacklevel=3)
         return RunRecord(metrics, outcomes, left_out, clients)
+
+    def digests(self) -> dict[str, str]:
+        """The SHA-256 of every file that there is, but for models, which have their own."""
+        found = {}
+        for file in (*map(self.file, DIGESTED), *self.path.glob("*.py")):
+            if file.is_file():
+                found[file.name] = hashlib.sha256(self._content(file.name)).hexdigest()
+        return found
 
     def close(self) -> None:
         for file in self._open.values():
             file.close()
         self._open.clear()
-
-    def _summary(self) -> Row:
-        found = parsed(self._content(COMPLETE))
-        return found if isinstance(found, dict) else {}
-
-    def _digest(self, name: str) -> str:
-        return hashlib.sha256(self._content(name)).hexdigest()
 
     def _content(self, name: str) -> bytes:
         """The content of a file, none if it does not exist; it may be somebody else's."""
@@ -266,20 +272,10 @@ class Journal:
     def _lines(self, name: str) -> list[bytes]:
         """The lines of a file and of those of jobs, without last ones that a crash cut short."""
         lines = self._content(name).split(b"\n")[:-1]
-        if parts := sorted(self.parts.glob("*/")):
+        if parts := sorted(self.file(PARTS).glob("*/")):
             lines += [line for part in parts for line in Journal(part)._lines(name)]
             lines = [*dict.fromkeys(lines)]  # a line that is on its way is in two files
         return lines
-
-    def _rows(self, name: str) -> list[Row]:
-        rows = []
-        for number, line in enumerate(self._lines(name), 1):
-            row = row_of(line, NEEDED[name])
-            if row is None:
-                path = self.file(name)
-                raise BadFolder(f"{path}:{number}: not a row of {path.stem}. {ANEW}")
-            rows.append(row)
-        return rows
 
     def _rewrite(self, name: str, rows: Iterable[Row]) -> None:
         self.write(name, b"".join(text_of(row) + b"\n" for row in rows))
@@ -292,24 +288,3 @@ class Journal:
                 file = self._open[name] = io.FileIO(self.file(name), "a")
             while line:  # a disk that is full may take a part of it, which mend drops
                 line = line[file.write(line) :]
-
-
-def _outcome(entry: Any) -> Outcome | None:
-    """The outcome that a file has; ``None`` if it has none."""
-    try:
-        outcome = Outcome(**entry)
-    except TypeError:
-        return None
-    known = isinstance(outcome.label, str) and isinstance(outcome.seed, int)
-    return outcome if known and outcome.status in ENDS else None
-
-
-def _still_at(path: Path, file: io.FileIO) -> bool:
-    """Whether ``path`` is the open file, with all that was written to it."""
-    ours = os.fstat(file.fileno())
-    try:
-        there = path.stat()
-    except OSError:
-        return False
-    same = (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
-    return same and there.st_size == file.tell()

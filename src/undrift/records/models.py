@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 MOST = 2**21
 """Bytes of a file's head: the names and places of some 15,000 tensors."""
 AGAIN = "undrift run SPEC --overwrite makes it anew"
-
-
-def load(
-    folder: Folder | Path | str, label: str, seed: int | None = None, best: bool = False
-) -> dict[str, Tensor]:
-    """The tensors of a method's last or best model, by name: a network's ``state_dict``, or ``x``.
-
-    ``seed`` may be left out where there is one.
-    """
-    place = folder if isinstance(folder, Folder) else Folder(Path(folder))
-    return read(find(place, label, seed, best)[1])
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -73,29 +62,28 @@ def keep(
     best: Best | None,
 ) -> dict[str, str]:
     """Write the last model and, if it is another, the best; returns their files in the folder."""
-    last = f"{MODELS}/{stem}-last.safetensors"
-    _write(folder.file(last), problem, x, {**about, "which": "last"})
-    if best is None or best.x is None:
-        return {"last": last}
-    if best.round == about["round"]:
-        return {"last": last, "best": last}
-    file = f"{MODELS}/{stem}-best.safetensors"
-    _write(folder.file(file), problem, best.x, {**about, **best.about, "which": "best"})
-    return {"last": last, "best": file}
+    from undrift.engines.messages import format
+
+    files = {"last": f"{MODELS}/{stem}-last.safetensors"}
+    wanted = [(x, {**about, "which": "last"})]
+    if best is not None and best.x is not None:
+        files["best"] = files["last"]
+        if best.round != about["round"]:
+            files["best"] = f"{MODELS}/{stem}-best.safetensors"
+            wanted.append((best.x, {**about, **best.about, "which": "best"}))
+    for model, facts in wanted:
+        words = {key: str(value) for key, value in facts.items()}
+        format.write(folder.file(files[words["which"]]), problem.tensors(model), words)
+    return files
 
 
-def stems(labels: Iterable[str]) -> dict[str, str]:
-    """File name stems of labels, different even where case does not count.
+def stem(k: int, label: str) -> str:
+    """What the names of files of the k-th method begin with, whatever characters its label has.
 
-    >>> stems(["FedAvg", "a/b", "a b", "A_B"])
-    {'FedAvg': 'FedAvg', 'a/b': 'a_b', 'a b': 'a_b.2', 'A_B': 'A_B.3'}
+    >>> stem(2, "a/b")
+    '2-a_b'
     """
-    found: dict[str, str] = {}
-    for k, label in enumerate(labels):
-        stem = re.sub(r"[^A-Za-z0-9+-]", "_", label)
-        taken = {other.casefold() for other in found.values()}
-        found[label] = stem if stem.casefold() not in taken else f"{stem}.{k}"
-    return found
+    return f"{k}-{re.sub(r'[^A-Za-z0-9+-]', '_', label)}"
 
 
 @runtime_checkable
@@ -125,12 +113,6 @@ def module(problem: Problem, x: Tensor) -> nn.Module:
             f"{type(problem).__name__} is not a network: its model is the vector x of the run"
         )
     return problem.module(x)
-
-
-def _write(path: Path, problem: Problem, x: Tensor, about: Mapping[str, object]) -> None:
-    from undrift.engines.messages import format
-
-    format.write(path, problem.tensors(x), {key: str(value) for key, value in about.items()})
 
 
 @dataclasses.dataclass(repr=False)

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from undrift._files import finite, read_json
 from undrift.core.faults import Rejection
-from undrift.core.params import unknown
 from undrift.core.problem import COLUMNS
 
 METRICS, LEFT_OUT, CLIENTS = "metrics.jsonl", "left_out.jsonl", "clients.jsonl"
@@ -35,14 +34,11 @@ def choose(keys: Iterable[Key], label: str, seed: int | None = None) -> Key:
     :class:`KeyError` if there is none, or several.
     """
     known = [*dict.fromkeys(keys)]
-    labels = dict.fromkeys(name for name, _ in known)
-    if label not in labels:
-        raise KeyError(unknown("method", label, labels))
     found = [key for key in known if key[0] == label and seed in (None, key[1])]
     if len(found) == 1:
         return found[0]
     wanted = repr(label) if seed is None else f"{label!r} with seed {seed}"
-    there = ", ".join(f"{name!r} with seed {number}" for name, number in known if name == label)
+    there = ", ".join(f"{name!r} with seed {number}" for name, number in known)
     raise KeyError(f"{wanted} is not one run: there are {there}")
 
 
@@ -57,28 +53,28 @@ def text_of(row: Row) -> bytes:
 
 def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     """Rows as columns, with ``None`` where a row has no such number: the first has no drift."""
-    rows = list(rows)
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
+    found: dict[str, list[Any]] = {}
+    for k, row in enumerate(rows):
+        for name, value in row.items():
+            found.setdefault(name, [None] * k).append(value)
+        for values in found.values():
+            if len(values) == k:
+                values.append(None)
+    return found
 
 
 def row_of(text: bytes, needed: set[str]) -> Row | None:
     """The row of a line; ``None`` if it has none."""
     # A kill in the middle of a write leaves half a line, and others may edit the file: what is not
     # whole is no row, and the journal measures it again.
-    row = parsed(text)
+    try:
+        row = read_json(text)
+    except ValueError:
+        return None
     if not isinstance(row, dict) or not row.keys() >= needed:
         return None
     known = isinstance(row["label"], str) and isinstance(row["seed"], int)
     return row if known and isinstance(row["round"], int) else None
-
-
-def parsed(text: bytes) -> Any:
-    """The content of a line; ``None`` if it has none."""
-    try:
-        return read_json(text)
-    except ValueError:
-        return None
 
 
 Value = TypeVar("Value")
@@ -110,11 +106,6 @@ ENDED = ("done", "reached", "early", "stuck")
 
 SPENT = {*COLUMNS, "bytes"} - {"drift"}
 """Columns that are known even of a run that diverged."""
-
-
-def in_words(status: str) -> str:
-    """A status as tables show it."""
-    return ENDS[status].words
 
 
 def at_end(row: Mapping[str, Value], status: str) -> dict[str, Value | None]:
@@ -159,7 +150,3 @@ class Outcome:
     def key(self) -> tuple[str, int]:
         """Label and seed."""
         return self.label, self.seed
-
-    def record(self) -> dict[str, object]:
-        """For files."""
-        return dataclasses.asdict(self)

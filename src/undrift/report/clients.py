@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NotRequired, TypedDict
 
 from undrift.records.differences import curves
 from undrift.records.folder import Row
+from undrift.report.comparison import RunOnDisk
 from undrift.report.numbers import UNKNOWN, count, percent, short, spell
 from undrift.report.summary import NO_END, Summary, partly
 from undrift.report.table import Cell, Table, mark_best
@@ -25,7 +25,7 @@ STATISTICS = {
 ABSENT = 100
 """Clients in the table of those that were left out."""
 REASONS = 3
-"""Reasons that are told; of the others, the number."""
+"""Reasons that are told of a client."""
 SPANS = 8
 """Rounds, or rows of them, that a cell of a table has."""
 SHOWN = 100
@@ -73,13 +73,9 @@ class Absent:
     """In ascending order, counted from 0."""
     reasons: Counter[str]
 
-    @property
-    def times(self) -> int:
-        return self.reasons.total()
-
     def document(self) -> dict[str, object]:
         """The same for JSON."""
-        return {**vars(self), "times": self.times}
+        return {**vars(self), "times": self.reasons.total()}
 
 
 def by_client(left_out: Iterable[Row]) -> list[Absent]:
@@ -97,22 +93,23 @@ def by_client(left_out: Iterable[Row]) -> list[Absent]:
     ]
 
 
-def left_out(found: Sequence[Row], rows: Iterable[Row]) -> Table | None:
-    """Whose work did not count, and why; ``None`` where all of it did."""
-    if not found:
-        return None
+def left_out(found: Sequence[Row], rows: Iterable[Row]) -> Table:
+    """Whose work did not count, and why."""
     absent = by_client(found)
     cells = [
         [
             one.label,
             Cell(str(one.client), one.client),
-            Cell(str(one.times), one.times),
+            Cell(str(one.reasons.total()), one.reasons.total()),
             spans(one.rounds),
             why(one.reasons),
         ]
         for one in absent[:ABSENT]
     ]
-    notes = ["rounds: counted from 0, as in [[faults]]; times: of all seeds together"]
+    notes = [
+        "rounds: counted from 0, as in [[faults]]; times: of all seeds together",
+        "reasons: the three most frequent",
+    ]
     for label, seeds in curves(rows).items():
         if skipped := sum(curve[-1].get("skipped") or 0 for curve in seeds.values()):
             text = (
@@ -132,9 +129,7 @@ def why(reasons: Counter[str]) -> str:
     >>> why(Counter({"it was lost": 3, "it came late": 1}))
     'it was lost (3), it came late (1)'
     """
-    told = [f"{reason} ({times})" for reason, times in reasons.most_common(REASONS)]
-    others = len(reasons) - len(told)
-    return ", ".join(told) + (f" and {count(others, 'other reason')}" if others else "")
+    return ", ".join(f"{reason} ({times})" for reason, times in reasons.most_common(REASONS))
 
 
 def spans(rounds: Sequence[int]) -> str:
@@ -154,18 +149,12 @@ def spans(rounds: Sequence[int]) -> str:
     return ", ".join(told) + more
 
 
-class Partition(TypedDict):
-    """How many samples of each class each client holds."""
-
-    classes: list[str]
-    counts: list[list[int]]
-    """``[clients, classes]``"""
-    of: NotRequired[str]
-    """Which of several partitions this is."""
-
-
-def heat_map(name: str, partition: Partition) -> Mapping[str, object]:
-    """What a heat map of a partition shows, and the facts printed with it."""
+def heat_map(run: RunOnDisk) -> Mapping[str, object] | None:
+    """What a heat map of a run's partition shows, and the facts printed with it; ``None`` where
+    samples have no classes.
+    """
+    if (partition := run.folder.partition) is None:
+        return None
     counts, classes = partition["counts"], partition["classes"]
     sizes = sorted(map(sum, counts))
     held = sorted(sum(n > 0 for n in row) for row in counts)
@@ -177,10 +166,10 @@ def heat_map(name: str, partition: Partition) -> Mapping[str, object]:
     ]
     if shown.step > 1:
         facts.append(f"shown: {len(shown)} clients, one in {shown.step}")
-    if of := partition.get("of"):
-        facts.append(of)
+    if "split" in run.document.get("vary", ()):
+        facts.append(f"of seed {run.document['seed'][0]}; every seed has its own split")
     return {
-        "name": name,
+        "name": run.title,
         "facts": facts,
         "classes": classes,
         "clients": list(shown),

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from undrift.core.problem import Samples
-from undrift.plots.columns import metric
+from undrift.plots.columns import JUDGES, metric
 from undrift.records.differences import Against, against
 from undrift.records.folder import METRIC_SAMPLES, PYTHON, BadFolder, Folder, Outcome, Row
 from undrift.records.journal import RunRecord
-from undrift.records.rows import METRICS
-from undrift.report.numbers import count
-from undrift.report.summary import ON, aim, summarise, window
+from undrift.records.rows import METRICS, key_of
+from undrift.report.summary import ON, aim, summarise
 from undrift.report.table import Table
-from undrift.report.tables import Document, MethodSetting, differences, methods, results, setting
+from undrift.report.tables import Document, MethodSetting, differences, results
 from undrift.spec.schema import varied
 
 SMOOTH = 10
 """Rows that accuracies of long runs are averaged over, unless a spec says otherwise."""
-MOST = 4
-"""Keys by which problems differ that are named."""
 
 Value = TypeVar("Value", bound=Hashable)
-
-
-class Mixed(BadFolder):
-    """A target was given for runs that are judged by different measures, or one out of range."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +50,7 @@ class RunOnDisk:
     def problem(self) -> dict[str, object]:
         """As the spec has it; of one that only a program has, with a digest of its data."""
         table = dict(self.document.get("problem", {}))
-        if PYTHON in table and "data" in self.environment:
+        if PYTHON in table and self.environment.get("data"):
             table["data"] = str(self.environment["data"])[:12]
         return table
 
@@ -66,10 +60,13 @@ class Comparison:
 
     def __init__(self, column: str, runs: Sequence[RunOnDisk], target: float | None):
         self.column, self.runs, self.target = column, runs, target
+        self.title = ", ".join([run.title for run in runs])
         self.rows: list[Row] = []
         self.outcomes: list[Outcome] = []
         self.settings: dict[str, MethodSetting] = {}
         """By label."""
+        self.biased: set[str] = set()
+        """Labels of methods with a bias, where there is an optimum to reach."""
         self.problems: dict[str, dict[str, object]] = {}
         """The problem of every label with rows: differences are taken within one."""
         planned: dict[str, dict[int, None]] = {}
@@ -77,36 +74,45 @@ class Comparison:
         for run in runs:
             self.rows += run.rows
             self.outcomes += run.outcomes
-            for table in methods(run.document):
+            for table in run.document.get("method", []):
                 label = run.prefix + table["label"]
-                self.settings[label] = setting(table, run.document)
+                self.settings[label] = MethodSetting(table, run.document)
+                if column == "gap" and self.settings[label].biased:
+                    self.biased.add(label)
                 planned[label] = dict.fromkeys(run.document.get("seed", [0]))
                 rounds[label] = table.get("rounds", run.document.get("rounds", 0))
             problem = run.problem
             for row in run.rows:
                 self.problems[row["label"]] = problem
                 planned.setdefault(row["label"], {})[row["seed"]] = None
-        self.labels = [*self.problems]
+        # As in the specs: rows are in the order in which they were recorded.
+        self.labels = [label for label in planned if label in self.problems]
         self.summaries = summarise(self.rows, target, self.outcomes, planned, rounds)
         """One for each label, also for methods of the specs that have not begun."""
-        self.note: str = common(run.environment.get("note", "") for run in runs) or ""
+        self.note: str = common([run.environment.get("note", "") for run in runs]) or ""
         """Caveat printed next to every accuracy."""
-        self.samples: Samples | None = common(measured_on(runs).values())
+        self.samples: Samples | None = common(
+            [run.environment.get(METRIC_SAMPLES) for run in runs if run.rows]
+        )
         """Which losses and accuracies are of, where that is known and all have the same."""
-        asked = common(run.document.get("smooth") for run in runs) or SMOOTH
-        self.smooth = window(asked, self.rows)
-        """Rows that a point of an accuracy curve is the mean of."""
-        vary = {run.title: varied(run.document) for run in runs}
-        same = common(vary.values())
-        self.varied = [same] if same else [f"{title}: {text}" for title, text in vary.items()]
+        vary = [varied(run.document) for run in runs]
+        each = [f"{run.title}: {text}" for run, text in zip(runs, vary, strict=True)]
+        self.varied = vary[:1] if common(vary) else each
         """What the seeds vary, in words: once, or for each run where they differ."""
         several = [other_samples(runs), other_problems(runs)] if len(runs) > 1 else []
         self.mixed = [text for text in several if text]
         """Warnings where the numbers of these runs cannot be compared."""
 
     @property
-    def title(self) -> str:
-        return ", ".join(run.title for run in self.runs)
+    def smooth(self) -> int:
+        """Rows that a point of an accuracy curve is the mean of: as the specs have it, but at most
+        a twentieth of them.
+
+        A mean over more would show a curve's past as its end.
+        """
+        asked = common(run.document.get("smooth") for run in self.runs) or SMOOTH
+        lengths = Counter(map(key_of, self.rows)).values()
+        return max(1, min(asked, max(lengths, default=0) // 20))
 
     def results(self, wide: bool = False) -> Table:
         """Where each method ended, and what it spent."""
@@ -146,7 +152,7 @@ class Comparison:
 
 def read(folders: Sequence[Folder]) -> list[RunOnDisk]:
     """All of the runs; ``BadFolder`` for a folder that is not one's."""
-    names = [folder.name for folder in folders]
+    names = [folder.path.name for folder in folders]
     if len({*names}) < len(names):
         names = [str(folder.path) for folder in folders]
     about = [folder.environment for folder in folders]
@@ -157,15 +163,15 @@ def read(folders: Sequence[Folder]) -> list[RunOnDisk]:
             raise BadFolder(f"{folder.path} is not the folder of a run: it has no {METRICS}")
         own = f" ({note})" if note and len({*notes}) > 1 else ""
         prefix = f"{title}{own}: " if len(folders) > 1 else ""
-        found, document = folder.record(), folder.document()
-        runs.append(RunOnDisk(folder, title, prefix, document, *_labelled(found, prefix), known))
+        found = folder.record()
+        if prefix:
+            found = _labelled(found, prefix)
+        runs.append(RunOnDisk(folder, title, prefix, folder.document(), *found, known))
     return runs
 
 
 def _labelled(found: RunRecord, prefix: str) -> RunRecord:
     """What a run has recorded, with labels that name the run."""
-    if not prefix:
-        return found
     rows, left_out, clients = (
         [row | {"label": prefix + row["label"]} for row in some]
         for some in (found.rows, found.left_out, found.clients)
@@ -182,30 +188,33 @@ def compare(
 ) -> list[Comparison]:
     """The runs by the measure that judges them, unless they are not to be set ``apart``.
 
-    A run without rows joins the first. Raises :class:`Mixed` for a target or a baseline that does
-    not fit.
+    A run without rows joins the first. Raises :class:`BadFolder` for a target or a baseline that
+    does not fit.
     """
     found: dict[str, list[RunOnDisk]] = {}
-    every = metric([row for run in runs for row in run.rows])
-    for run in sorted(runs, key=lambda run: not run.rows):
-        column = metric(run.rows) if apart and run.rows else next(iter(found), every)
-        found.setdefault(column, []).append(run)
+    for run in runs:
+        if run.rows:
+            found.setdefault(metric(run.rows), []).append(run)
+    if not apart or not found:
+        found = {min(found, key=JUDGES.index, default="loss"): [*runs]}
+    else:
+        next(iter(found.values())).extend([run for run in runs if not run.rows])
     if target is not None and len(found) > 1:
         measures = " and by ".join(found)
-        raise Mixed(f"target {target:g}: of which measure? These runs are judged by {measures}")
+        raise BadFolder(f"target {target:g}: of which measure? These runs are judged by {measures}")
     together = []
     for column, members in found.items():
         aimed = target
         if aimed is None:
-            aimed = common(aim(run.document, column) for run in members)
+            aimed = common([aim(run.document, column) for run in members])
         if column == "accuracy" and aimed is not None and aimed > 1:
-            raise Mixed(
+            raise BadFolder(
                 f"target {aimed:g}: these runs are judged by their accuracy, which is at most 1"
             )
         together.append(Comparison(column, members, aimed))
     if baseline is not None and not any(baseline in one.labels for one in together):
         labels = [label for one in together for label in one.labels]
-        raise Mixed(f"baseline {baseline}: no such method; there are {', '.join(labels)}")
+        raise BadFolder(f"baseline {baseline}: no such method; there are {', '.join(labels)}")
     return together
 
 
@@ -234,8 +243,7 @@ def other_problems(runs: Sequence[RunOnDisk]) -> str:
             apart.append(f"problem.{key} is {shown}")
     if not apart:
         return ""
-    more = f"; and {count(len(apart) - MOST, 'other key')}" if len(apart) > MOST else ""
-    return f"no differences are taken between problems: {'; '.join(apart[:MOST])}{more}"
+    return f"no differences are taken between problems: {'; '.join(apart)}"
 
 
 def common(values: Iterable[Value | None]) -> Value | None:

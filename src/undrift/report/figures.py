@@ -31,10 +31,11 @@ def panels(
     labels, grey = list[str](), set[str]()
     for one in runs.values():
         labels += one.labels
-        grey |= biased(one)
+        grey |= one.biased
     styles = line_styles(labels, grey)
     for (left, right), (title, one) in zip(axes, runs.items(), strict=True):
-        column, window = y or one.column, smooth or one.smooth
+        column = y or one.column
+        window = (smooth or one.smooth) if column in SHARES else 1
         for ax, x in ((left, "round"), (right, "vectors")):
             draw(ax, curves(one.rows), x, column, styles, window)
             if one.target is not None and column == one.column:
@@ -45,12 +46,3 @@ def panels(
         left.set_title(plain(title), loc="left", fontsize=11, fontweight="bold")
     legend(figure, axes[:, 0])
     return figure
-
-
-def biased(runs: Comparison) -> set[str]:
-    """Labels of methods with a bias, their own or their setting's, where there is an optimum to
-    reach.
-    """
-    if runs.column != "gap":
-        return set()
-    return {label for label, setting in runs.settings.items() if setting.biased}

@@ -12,12 +12,11 @@ from undrift._files import finite
 from undrift.core.stopping import of_some
 from undrift.plots.columns import LOGARITHMIC, MEASURED_ON, SHARES, WORDS
 from undrift.records.differences import curves
-from undrift.records.folder import PYTHON, Folder, Row
+from undrift.records.folder import PYTHON, Row
 from undrift.records.rows import UNCHANGED
 from undrift.report import tables
-from undrift.report.clients import Partition, heat_map, left_out, spreads
+from undrift.report.clients import heat_map, left_out, spreads
 from undrift.report.comparison import Comparison, RunOnDisk, other_problems
-from undrift.report.figures import biased
 from undrift.report.numbers import count
 from undrift.report.summary import SPENT, with_bytes
 from undrift.spec.schema import varied
@@ -60,12 +59,9 @@ def page(runs: Comparison, baseline: str | None = None) -> str:
     scripts = [get_plotlyjs(), assets.joinpath("report.js").read_text(encoding="utf-8")]
     found, chosen = runs.summaries, runs.baseline(baseline)
     clients = [row for run in runs.runs for row in run.clients]
+    absent = [row for run in runs.runs for row in run.left_out]
     samples = " or ".join(sorted({row["of"] for row in clients}))
-    maps = [
-        heat_map(run.title, held)
-        for run in runs.runs
-        if (held := partition(run.folder, run.document))
-    ]
+    maps = [held for run in runs.runs if (held := heat_map(run))]
     compared = runs.labels if len(runs.labels) <= BASELINES else [chosen]
     return environment.get_template("report.html").render(
         title=runs.title,
@@ -79,7 +75,7 @@ def page(runs: Comparison, baseline: str | None = None) -> str:
         baseline=chosen,
         clients=spreads(found, samples),
         parameters=tables.parameters(found, runs.settings),
-        left_out=left_out([row for run in runs.runs for row in run.left_out], runs.rows),
+        left_out=left_out(absent, runs.rows) if absent else None,
         troubles=[(s.label, s.note) for s in found if s.note and tables.kind(s.statuses) == "bad"],
         several=any(summary.seeds > 1 for summary in found),
         varied=runs.varied,
@@ -89,7 +85,8 @@ def page(runs: Comparison, baseline: str | None = None) -> str:
         style=Markup(assets.joinpath("report.css").read_text(encoding="utf-8")),
         scripts=[Markup(script) for script in scripts],
         policy=" ".join(
-            f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts
+            f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+            for script in scripts
         ),
     )
 
@@ -120,22 +117,12 @@ def facts(run: RunOnDisk) -> list[str]:
         text = UNCHANGED
     elif len(seeds) > 1:
         text += f" that vary {varied(document)}"
-    found += [count(len(tables.methods(document)), "method"), text]
+    found += [count(len(document.get("method", [])), "method"), text]
     if "rounds" in document:
         found.append(count(document["rounds"], "round"))
     if (rule := document.get("aggregation", {}).get("name", "mean")) != "mean":
         found.append(f"{rule} instead of the mean")
     return [*found, f"undrift {run.folder.environment.get('undrift', '')}"]
-
-
-def partition(folder: Folder, document: tables.Document) -> Partition | None:
-    """Who holds what, and of which seed that is where every seed has its own split."""
-    if (found := folder.partition) is None:
-        return None
-    partition: Partition = {"classes": found["classes"], "counts": found["counts"]}
-    if "split" in document.get("vary", ()):
-        partition["of"] = f"of seed {document['seed'][0]}; every seed has its own split"
-    return partition
 
 
 def _charts(runs: Comparison) -> dict[str, object]:
@@ -144,7 +131,7 @@ def _charts(runs: Comparison) -> dict[str, object]:
     measured = {name for row in rows for name, value in row.items() if value is not None}
     offered = [name for name in MEASURED if name in measured]
     axes = [name for name in SPENT.values() if name in measured]
-    found, grey = curves(rows), biased(runs)
+    found = curves(rows)
     longest = max((len(curve) for seeds in found.values() for curve in seeds.values()), default=0)
     stride = -(-longest // POINTS) or 1
     words = {**MEASURED, **MEASURED_ON[runs.samples]}
@@ -163,7 +150,7 @@ def _charts(runs: Comparison) -> dict[str, object]:
         "series": [
             {
                 "label": label,
-                "biased": label in grey,
+                "biased": label in runs.biased,
                 "some": any(map(of_some, chain(*seeds.values()))),
                 "seeds": {
                     seed: _columns(curve, [*axes, *offered], stride)
@@ -185,7 +172,3 @@ def _columns(rows: Sequence[Row], names: Iterable[str], stride: int) -> dict[str
 def _short(value: object) -> object:
     """Six digits are more than a screen shows."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()

@@ -11,7 +11,7 @@ from undrift.core.stopping import EVERYBODY, MEASURED, of_some, on_some
 from undrift.plots.columns import metric
 from undrift.records.differences import RELATIVE, Curve, curves, hit
 from undrift.records.folder import Row
-from undrift.records.rows import Outcome, at_end, columns, in_words
+from undrift.records.rows import ENDED, ENDS, Outcome, at_end, columns
 from undrift.report.numbers import (
     NONE,
     UNKNOWN,
@@ -85,14 +85,9 @@ class Summary:
         return f"client_{'accuracy' if self.metric == 'accuracy' else 'loss'}"
 
     @property
-    def unfinished(self) -> bool:
-        """Whether a seed of it is, so that it has no final values yet."""
-        return not self.statuses.keys().isdisjoint(OPEN)
-
-    @property
     def without_end(self) -> bool:
-        """Whether it has no final values, for a seed of it is unfinished or diverged."""
-        return self.unfinished or "diverged" in self.statuses
+        """Whether it has no final values, for a seed of it is unfinished, diverged or failed."""
+        return not self.statuses.keys() <= {*ENDED}
 
     @property
     def final(self) -> str:
@@ -109,11 +104,10 @@ class Summary:
     @property
     def status(self) -> str:
         """How its seeds ended, in words."""
-        so_far = f": {self.progress}" if self.progress else ""
-        words = {
-            in_words(status) + (so_far if status in OPEN else ""): n
-            for status, n in self.statuses.items()
-        }
+        words = dict[str, int]()
+        for status, n in self.statuses.items():
+            so_far = f": {self.progress}" if self.progress and status in OPEN else ""
+            words[ENDS[status].words + so_far] = n
         if len(words) < 2:
             return next(iter(words), UNFINISHED)
         return ", ".join(f"{text} ({n})" for text, n in words.items())
@@ -164,15 +158,6 @@ def aim(document: Mapping[str, float | None], column: str) -> float | None:
     return document.get("target_accuracy" if column == "accuracy" else "target")
 
 
-def window(smooth: int, rows: Sequence[Row]) -> int:
-    """Rows that a point of a curve is the mean of: ``smooth``, but at most a twentieth of them.
-
-    A mean over more would show a curve's past as its end.
-    """
-    lengths = Counter((row["label"], row["seed"]) for row in rows).values()
-    return max(1, min(smooth, max(lengths, default=0) // 20))
-
-
 def goal(target: float | None, column: str) -> str:
     """The target in words."""
     if target is None:
@@ -196,27 +181,22 @@ def summarise(
     ended: dict[str, dict[int, Outcome]] = {}
     for outcome in outcomes:
         ended.setdefault(outcome.label, {})[outcome.seed] = outcome
-    return [
-        _summary(
-            label,
-            found.get(label, {}),
-            dict.fromkeys(seeds) | ended.get(label, {}),
-            column,
-            target,
-            (rounds or {}).get(label),
-        )
-        for label, seeds in (planned or ended).items()
-    ]
+    summaries = []
+    for label, seeds in (planned or ended).items():
+        own = dict.fromkeys(seeds) | ended.get(label, {})
+        last = (rounds or {}).get(label)
+        summaries.append(_summary(label, found.get(label, {}), own, column, target, last))
+    return summaries
 
 
 def partly(summaries: Sequence[Summary]) -> list[str]:
     """A note on methods with rows that were measured on some clients only."""
-    found = [
-        f"{s.label}: {count(s.partial, 'row')} measured on some clients only"
-        + (f", the last one {on_some(s.measured)}" if s.measured else "")
-        for s in summaries
-        if s.partial
-    ]
+    found = []
+    for s in summaries:
+        if s.partial:
+            last = f", the last one {on_some(s.measured)}" if s.measured else ""
+            rows = count(s.partial, "row")
+            found.append(f"{s.label}: {rows} measured on some clients only{last}")
     rest = "such rows count for no best value, no target and no difference"
     return [f"{'; '.join(found)}; {rest}"] if found else []
 

@@ -76,17 +76,18 @@ class Table:
         leaves it readable; columns that still do not fit continue on an indented line below.
         """
         limit = terminal_width() if width is None else width
-        right = {k for k, name in enumerate(self.head) if k and name not in self.words}
-        whole = (self.head, *self.rows)
-        texts = [[clean(str(cell)).replace("\n", " ") for cell in row] for row in whole]
+        texts = []
+        for row in (self.head, *self.rows):
+            texts.append([clean(str(cell)).replace("\n", " ") for cell in row])
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        left = [k for k, name in enumerate(self.head) if not k or name in self.words]
         if not math.isinf(limit):
-            widths = _narrowed(widths, [k for k in range(len(widths)) if k not in right], limit)
+            widths = _narrowed(widths, left, limit)
         bands = _bands(widths, limit)
-        rule = "  ".join("-" * widths[k] for k in bands[0])
-        lines = [*_lines(texts[0], widths, bands, right), rule]
-        for row in texts[1:]:
-            lines += _lines(row, widths, bands, right)
+        lines = [*_lines(texts[0], widths, bands, left)]
+        lines.append("  ".join(["-" * widths[k] for k in bands[0]]))
+        for cells in texts[1:]:
+            lines += _lines(cells, widths, bands, left)
         return "\n".join([*lines, "", *map(prose, self.notes)] if self.notes else lines)
 
     def markdown(self) -> str:
@@ -119,9 +120,10 @@ def clean(text: str) -> str:
     >>> print(clean("a\x1b[31mb"))
     a\x1b[31mb
     """
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
+    for character in {*text} - {"\n"}:
+        if not character.isprintable():
+            text = text.replace(character, character.encode("unicode_escape").decode())
+    return text
 
 
 def terminal_width() -> float:
@@ -140,10 +142,9 @@ def prose(text: str, before: str = "", below: str = "") -> str:
     ``before`` precedes each line, ``below`` its continuation lines.
     """
     width = int(min(terminal_width(), PAGE))
-    lines = text.split("\n")
     return "\n".join(
-        fill(t, width, initial_indent=before, subsequent_indent=below, break_on_hyphens=False)
-        for t in lines
+        fill(line, width, initial_indent=before, subsequent_indent=below, break_on_hyphens=False)
+        for line in text.split("\n")
     )
 
 
@@ -151,16 +152,16 @@ def _lines(
     row: Sequence[str],
     widths: Sequence[int],
     bands: Iterable[Sequence[int]],
-    right: Collection[int],
+    left: Collection[int],
 ) -> Iterator[str]:
     """The lines of one row: a text that is wider than its column has several."""
     for band in bands:
         parts = [wrap(row[k], widths[k]) if len(row[k]) > widths[k] else [row[k]] for k in band]
         for line in zip_longest(*parts, fillvalue=""):
-            cells = (
-                part.rjust(widths[k]) if k in right else part.ljust(widths[k])
+            cells = [
+                part.ljust(widths[k]) if k in left else part.rjust(widths[k])
                 for part, k in zip(line, band, strict=True)
-            )
+            ]
             text = "  ".join(cells).rstrip()
             yield INDENT + text if band[0] and text else text
 

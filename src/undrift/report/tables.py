@@ -29,7 +29,7 @@ from undrift.report.numbers import (
     spell,
     whole,
 )
-from undrift.report.summary import COUNTED, NO_END, NUMBER, ON, SPENT, Summary, goal, partly
+from undrift.report.summary import COUNTED, NO_END, NUMBER, ON, OPEN, SPENT, Summary, goal, partly
 from undrift.report.table import Best, Cell, Table, mark_best
 from undrift.spec.schema import PER_METHOD
 
@@ -43,34 +43,23 @@ Document = Mapping[str, Any]
 class MethodSetting:
     """What a method was run with, as far as tables and figures depend on it."""
 
-    method: str = ""
-    biased: bool = False
-    """Whether it is not exact there: by itself, or for a robust reduction takes the place of its
-    means, or another optimiser than SGD or momentum its local steps."""
     written: Document = dataclasses.field(default_factory=dict)
     """The table of the method in the spec."""
-    shared: Document = dataclasses.field(default_factory=dict)
-    """The schedule and the local optimiser of all methods of the spec that have no other."""
+    document: Document = dataclasses.field(default_factory=dict)
+    """The spec."""
 
-
-def methods(document: Document) -> list[Document]:
-    tables = document.get("method", [])
-    return [table for table in tables if isinstance(table, dict) and "label" in table]
-
-
-def setting(table: Document, document: Document) -> MethodSetting:
-    """What one method of a spec was run with."""
-    rule = document.get("aggregation", {}).get("name", "mean")
-    optimiser = table.get("training", document.get("training", {})).get("optimiser")
-    name = optimiser.get("name") if isinstance(optimiser, dict) else optimiser
-    kind, method = optimisers.get(str(name)), registry.get(str(table.get("name")))
-    exact = rule in ("mean", "weighted-mean") and (name is None or (kind and kind.exact))
-    return MethodSetting(
-        method=table.get("name", ""),
-        biased=not exact or (method is not None and not method.exact),
-        written=table,
-        shared={name: document[name] for name in ("schedule", "training") if document.get(name)},
-    )
+    @property
+    def biased(self) -> bool:
+        """Whether it is not exact there: by itself, or for a robust rule takes the place of its
+        means, or another optimiser than SGD or momentum its local steps.
+        """
+        rule = self.document.get("aggregation", {}).get("name", "mean")
+        training = self.written.get("training", self.document.get("training", {}))
+        optimiser = training.get("optimiser")
+        name = optimiser.get("name") if isinstance(optimiser, dict) else optimiser
+        kind, method = optimisers.get(str(name)), registry.get(str(self.written.get("name")))
+        exact = rule in ("mean", "weighted-mean") and (name is None or (kind and kind.exact))
+        return not exact or (method is not None and not method.exact)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +91,8 @@ def results(
     aimed, judged = target is not None or column == "gap", column == "accuracy"
     several = any(s.seeds > 1 for s in summaries)
     drifted = (wide or judged) and any(s.end("drift").mean for s in summaries)
-    spread_out = not wide and any(s.end(f"{s.fares}_worst10").mean for s in summaries)
+    fares = "client_accuracy" if judged else "client_loss"
+    spread_out = not wide and any(s.end(f"{fares}_worst10").mean for s in summaries)
     about = f" ({note})" if judged and note else ""
     counted = [*COUNTED, "bytes"] if _compressed(summaries) else [*COUNTED]
     head, rows = list[str](), list[list[Cell]]()
@@ -110,7 +100,8 @@ def results(
         row = {"method": Cell(s.label)}
         if several:
             row["seeds"] = _seeds(s)
-        row |= {name: _spent(s, name, aimed) for name in counted}
+        for name in counted:
+            row[name] = _spent(s, name, aimed)
         final = None if s.measured else s.end(column).mean
         row[f"final {column}{about}"] = Cell(s.final, final)
         if wide:
@@ -121,8 +112,8 @@ def results(
             row["drift"] = Cell.of(s.end("drift").mean, small)
         if spread_out:
             number = percent if judged else plain
-            row["worst 10 %"] = Cell(spell(s.end(f"{s.fares}_worst10"), number))
-            row["spread"] = Cell(spell(s.end(f"{s.fares}_std"), number))
+            row["worst 10 %"] = Cell(spell(s.end(f"{fares}_worst10"), number))
+            row["spread"] = Cell(spell(s.end(f"{fares}_std"), number))
         row["time"] = Cell.of(s.end("seconds").mean, duration)
         some = 0 < s.reached < s.seeds
         text = f"{s.reached} of {s.seeds} seeds reached it" if some else s.status
@@ -168,13 +159,15 @@ def parameters(summaries: Sequence[Summary], settings: Mapping[str, MethodSettin
     rows = []
     for s in summaries:
         setting = settings.get(s.label, MethodSetting())
-        given, method = setting.written, registry.get(s.method or setting.method)
+        given, name = setting.written, s.method or setting.written.get("name", "")
+        method, spec = registry.get(name), setting.document
         known = s.values or {n: v for n, v in given.items() if method and n in hints(method)}
         theory = [name for name in s.values if given.get(name) == THEORY]
-        others = {**setting.shared, **{n: v for n, v in given.items() if n in PER_METHOD}}
+        others = {n: spec[n] for n in ("schedule", "training") if spec.get(n)}
+        others |= {n: v for n, v in given.items() if n in PER_METHOD}
         own = {name: value for name, value in known.items() if name not in theory}
         found = [_values(own), _values({name: known[name] for name in theory}), _values(others)]
-        rows.append([s.label, s.method or setting.method, *found])
+        rows.append([s.label, name, *found])
     head = ["method", "class", "hyper-parameters", "set by theory", "settings"]
     caption = "What each method was run with"
     return Table(head, rows, head, title="Hyper-parameters", caption=caption)
@@ -184,9 +177,10 @@ def tiles(
     summaries: Sequence[Summary], column: str, target: float | None, samples: Samples | None = None
 ) -> list[Tile]:
     """The winners, once all have ended."""
-    if late := [s.label for s in summaries if s.unfinished]:
-        rounds = {s.progress for s in summaries if s.unfinished}
-        return [Tile("Unfinished", _listed(late), rounds.pop() if len(rounds) == 1 else "")]
+    if left := [s for s in summaries if not s.statuses.keys().isdisjoint(OPEN)]:
+        rounds = {s.progress for s in left}
+        labels = _listed([s.label for s in left])
+        return [Tile("Unfinished", labels, rounds.pop() if len(rounds) == 1 else "")]
     found: list[Tile] = []
     aimed, judged = target is not None or column == "gap", column == "accuracy"
     if judged or not aimed:
@@ -292,8 +286,11 @@ def _spent(s: Summary, name: str, aimed: bool) -> Cell:
 
 def _compressed(summaries: Sequence[Summary]) -> bool:
     """Whether bytes say more than vectors: methods differ in their bytes per vector."""
-    spent = [(s.end("bytes").mean, s.end("vectors").mean) for s in summaries]
-    ratios = [bytes_ / vectors for bytes_, vectors in spent if bytes_ and vectors]
+    ratios = []
+    for s in summaries:
+        spent, vectors = s.end("bytes").mean, s.end("vectors").mean
+        if spent and vectors:
+            ratios.append(spent / vectors)
     return bool(ratios) and max(ratios) > 1.01 * min(ratios)
 
 

@@ -19,7 +19,7 @@ from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
 from undrift.core.method import Method
 from undrift.core.options import Training
-from undrift.core.params import BadParameters
+from undrift.core.params import BadParameters, plain
 from undrift.core.problem import Problem
 from undrift.core.schedules import Schedule
 from undrift.engines import Engine
@@ -29,7 +29,6 @@ from undrift.runs.calls import (
     Methods,
     Save,
     experiment_of,
-    from_dictionary,
     run_name,
     settle,
 )
@@ -38,6 +37,8 @@ from undrift.runs.experiment import make
 from undrift.runs.prepare import resolve
 from undrift.runs.results import Recorded, Run, Runs
 from undrift.runs.run_experiment import run_experiment
+from undrift.spec.errors import Origin
+from undrift.spec.reader import Reader
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Values
 from undrift.spec.user_files import distrust
@@ -133,8 +134,9 @@ def run(
     """
     given: Values = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
     call = settle(method, problem, {"rounds": rounds, **given}, settings)
-    heard = call.observers.events
-    found = run_experiment(experiment_of(call), call.save, _emit(heard.function if heard else None))
+    events = call.observers.events
+    emit = events.function if events else _warn
+    found = run_experiment(experiment_of(call), call.save, emit)
     one = isinstance(method, Method) and isinstance(call.settings.seed, int)
     return next(iter(found.values())) if one else found
 
@@ -188,10 +190,10 @@ def run_spec(
     place = None if save is None else Save.read(save)
     if isinstance(source, Mapping):
         name = "spec" if place is None else run_name(place.folder)
-        experiment = from_dictionary(source, name, overrides)
+        spec = Reader({"name": name, **plain(source)}, Origin("spec")).spec(overrides)
     else:
-        experiment = make(load_spec(source, overrides))
-    return run_experiment(experiment, place, _emit(on_event), jobs)
+        spec = load_spec(source, overrides)
+    return run_experiment(make(spec), place, on_event or _warn, jobs)
 
 
 def resume(
@@ -212,7 +214,7 @@ def resume(
         raise BadFolder(place.from_python)
     trusting = "undrift.resume(folder, trust=True)"
     spec = load_spec(place.file("spec.toml"), code=None if trust else distrust(trusting))
-    return run_experiment(make(spec), Save(place.path), _emit(on_event), jobs)
+    return run_experiment(make(spec), Save(place.path), on_event or _warn, jobs)
 
 
 def load(folder: str | Path) -> Recorded:
@@ -221,11 +223,7 @@ def load(folder: str | Path) -> Recorded:
     return Recorded(place, place.document(), *place.record())
 
 
-def _emit(on_event: Emit | None) -> Emit:
-    def emit(event: Event) -> None:
-        if on_event:
-            on_event(event)
-        elif isinstance(event, Notice) and event.warning:
-            warnings.warn(event.text, stacklevel=2)
-
-    return emit
+def _warn(event: Event) -> None:
+    """What a program hears that does not listen to events."""
+    if isinstance(event, Notice) and event.warning:
+        warnings.warn(event.text, stacklevel=2)

@@ -17,8 +17,6 @@ from undrift.runs.events import Emit
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from undrift.core.method import Method
-    from undrift.core.problem import Problem
     from undrift.engines import Engine
 
 
@@ -53,23 +51,13 @@ class Moment:
         return self.engine.round
 
     @property
-    def method(self) -> Method:
-        """The method, with the values that theory prescribed."""
-        return self.engine.method
-
-    @property
-    def problem(self) -> Problem:
-        """The problem, in the precision and place of the run."""
-        return self.engine.problem
-
-    @property
     def x(self) -> Tensor:
         """The server's model: a copy."""
         return self.engine.x.clone()
 
     def module(self) -> nn.Module:
         """The network with the server's model, where the problem is one."""
-        return models.module(self.problem, self.x)
+        return models.module(self.engine.problem, self.x)
 
     def stop(self, why: str = "a callback asked for it") -> None:
         """End the run once this row is recorded."""
@@ -103,8 +91,12 @@ Observer = Callback | EarlyStopping | Goal | PerClient | Events
 clients are measured, and who hears of events."""
 
 
-KINDS = {EarlyStopping: "stop", Goal: "best", PerClient: "per_client", Events: "events"}
-"""An EarlyStopping is a Goal too, so it comes first."""
+KINDS: dict[type, str] = {
+    EarlyStopping: "stop",
+    Goal: "best",
+    PerClient: "per_client",
+    Events: "events",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,17 +112,18 @@ class Observers:
     @classmethod
     def read(cls, given: object) -> Observers:
         """From one, or a list of them. Raises :class:`BadParameters`."""
-        found: dict[str, list[Any]] = {"functions": []}
+        functions, found = list[Any](), dict[str, Any]()
         for one in given if isinstance(given, list | tuple) else [given]:
-            name = next((n for kind, n in KINDS.items() if isinstance(one, kind)), "functions")
-            found.setdefault(name, []).append(one)
-        functions = found.pop("functions")
-        good = all(callable(one) and not isinstance(one, type) for one in functions)
-        if not good or any(len(some) > 1 for some in found.values()):
-            allowed = "functions, and at most one EarlyStopping, Goal, PerClient and Events"
-            text = not_allowed("callbacks", given, allowed)
-            raise BadParameters("run", {"callbacks": text})
-        return cls(functions, **{name: one for name, (one,) in found.items()})
+            name = KINDS.get(type(one), "")
+            if name in found or not (name or (callable(one) and not isinstance(one, type))):
+                allowed = "functions, and at most one EarlyStopping, Goal, PerClient and Events"
+                text = not_allowed("callbacks", given, allowed)
+                raise BadParameters("run", {"callbacks": text})
+            if name:
+                found[name] = one
+            else:
+                functions.append(one)
+        return cls(functions, **found)
 
 
 class Callbacks:

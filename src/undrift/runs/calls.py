@@ -31,15 +31,15 @@ from undrift.core.schedules import Computed, Listed
 from undrift.core.stopping import USUALLY
 from undrift.engines.engine import first_point, not_methods
 from undrift.problems import named as catalog
+from undrift.problems.named import Named
 from undrift.records.folder import PYTHON, Folder, Script
 from undrift.runs.callbacks import Observers, name_of
 from undrift.runs.code import code_digest, installed
-from undrift.runs.experiment import Experiment, make, unmeasured
-from undrift.runs.prepare import Setup, Task, build, placed, ready, resolved
+from undrift.runs.experiment import Experiment, unmeasured
+from undrift.runs.prepare import Setup, Task, placed, ready, resolved
 from undrift.runs.tensorboard import missing
 from undrift.runs.trial import TrialRules
 from undrift.spec.errors import Origin
-from undrift.spec.reader import Reader
 from undrift.spec.schema import (
     Entry,
     FolderName,
@@ -59,16 +59,17 @@ MOST_FACTORS = 10_000
 
 def labelled(methods: Methods) -> dict[str, Method]:
     """Label -> method; a method without a label has that of its class."""
-    if isinstance(methods, Mapping):
-        pairs = [(str(label), method) for label, method in methods.items()]
-    else:
-        given: Sequence[Any] = methods if isinstance(methods, list | tuple) else [methods]
-        pairs = [(type(method).__name__, method) for method in given]
-    labels = [label for label, _ in pairs]
-    if not labels or len({*labels}) < len(labels) or not fits(labels, list[Label]):
+    found = dict[str, Method]()
+    several: Any = methods if isinstance(methods, Mapping | list | tuple) else [methods]
+    for one in several:
+        if isinstance(several, Mapping):
+            found[str(one)] = several[one]
+        else:
+            found[type(one).__name__] = one
+    if len(found) < max(len(several), 1) or not fits([*found], list[Label]):
         text = f"give a method, or several by labels that differ, each {describe(Label)}"
-        raise BadParameters("run", {"method": not_allowed("method", labels, text)})
-    return dict(pairs)
+        raise BadParameters("run", {"method": not_allowed("method", methods, text)})
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +96,7 @@ class Save(Record):
         return made(cls, {"folder": given} if isinstance(given, str | Path) else given)
 
     def conditions(self) -> dict[str, str]:
-        wrong = {"loggers": missing()} if self.loggers and missing() else {}
-        if Path(self.folder).name in ("", ".."):
-            text = not_allowed("save", self.folder, 'the path of a folder, as "runs/mine"')
-            wrong["folder"] = text
-        return wrong
+        return {"loggers": missing()} if self.loggers and missing() else {}
 
 
 NEEDED = ("rounds", "engine", "device", "seed")
@@ -110,8 +107,8 @@ class Call(NamedTuple):
     """The arguments of ``undrift.run``, as they are declared."""
 
     methods: dict[str, Method]
-    problem: Problem | str
-    parameters: Values
+    problem: Problem | Named
+    name: str
     """Of a named problem."""
     settings: Settings
     observers: Observers
@@ -147,8 +144,12 @@ def settle(
         save = None if given.get("save") is None else Save.read(given["save"])
     except BadParameters as error:
         wrong |= error.under("save")
+    what: Any = problem
     if "problem" not in wrong and not isinstance(problem, Method):
-        wrong |= _about(problem, named, [*given])
+        try:
+            what = _problem(problem, named, [*given])
+        except BadParameters as error:
+            wrong |= error.problems
     if wrong:
         raise BadParameters("run", wrong)
     schedule = settings.get("schedule")
@@ -160,26 +161,36 @@ def settle(
     settings |= {"stop": observers.stop, "best": observers.best}
     settings["per_client"] = observers.per_client is not None
     whole = Settings(**{"name": "run", **settings})
-    return Call(methods, problem, named, whole, observers, given["x0"], save)
+    name = problem if isinstance(problem, str) else ""
+    return Call(methods, what, name, whole, observers, given["x0"], save)
 
 
-def _about(
-    problem: object, parameters: Mapping[str, object], settings: list[str]
-) -> dict[str, str]:
-    """What is wrong with the parameters of a problem; a misspelt setting is among them."""
+def _problem(
+    problem: Problem | str, parameters: Mapping[str, object], settings: list[str]
+) -> Problem | Named:
+    """A problem, or the parameters of a named one; a misspelt setting is among them."""
     if not isinstance(problem, str):
-        return {name: unknown("setting", name, settings) for name in parameters}
+        if wrong := {name: unknown("setting", name, settings) for name in parameters}:
+            raise BadParameters("run", wrong)
+        return problem
     try:
         kind, preset = catalog.find(problem)
     except ValueError as error:
-        return {"problem": str(error)}
-    what, known = f"setting or parameter of {problem}", [*hints(kind), *settings]
-    wrong = {name: unknown(what, name, known) for name in parameters.keys() - hints(kind).keys()}
+        raise BadParameters("run", {"problem": str(error)}) from None
+    wrong, own = dict[str, str](), preset
+    for name, value in parameters.items():
+        if name in hints(kind):
+            own[name] = value
+        else:
+            what = f"setting or parameter of {problem}"
+            wrong[name] = unknown(what, name, [*hints(kind), *settings])
     try:
-        kind(**{**preset, **{name: v for name, v in parameters.items() if name not in wrong}})
+        found = kind(**own)
     except BadParameters as error:
         wrong |= error.problems
-    return wrong
+    if wrong:
+        raise BadParameters("run", wrong)
+    return found
 
 
 def _name(value: object) -> object:
@@ -194,14 +205,11 @@ def _name(value: object) -> object:
 def experiment_of(call: Call) -> Experiment:
     """The experiment of a call; a folder keeps it as a spec where one can say it all."""
     settings, save, observers = call.settings, call.save, call.observers
-    place = settings.dtype, settings.device
-    if isinstance(call.problem, str):
-        problem = build(catalog.made(call.problem, **call.parameters), None, *place)
-    else:
-        problem = placed(call.problem, *place)
-    engine, options = settings.engine, {n: getattr(settings, n) for n in hints(RunOptions)}
+    given = call.problem.build() if isinstance(call.problem, Named) else call.problem
+    problem = placed(given, settings.dtype, settings.device)
+    options = {name: getattr(settings, name) for name in hints(RunOptions)}
     x0 = None if call.x0 is None else first_point(call.x0, problem)
-    how = Setup(**options, x0=x0, engine=engine.name, own=values(engine))
+    how = Setup(**options, x0=x0, engine=settings.engine)
     extent = settings.rounds, settings.every, settings.per_client
     tasks = [
         ready(resolved(label, method, problem, how, *extent))
@@ -218,10 +226,11 @@ def experiment_of(call: Call) -> Experiment:
     if save is None:
         return experiment
     experiment = dataclasses.replace(experiment, data=problem.digest())
-    if isinstance(call.problem, str) and _speakable(call):
-        return dataclasses.replace(experiment, recipe=_spec(call, call.problem, save, options))
-    recipe = _recipe(run_name(save.folder), call, tasks)
-    return dataclasses.replace(experiment, recipe=recipe, code=code_of(tasks, observers))
+    if isinstance(call.problem, Named) and _speakable(call):
+        recipe = _spec(call, call.problem, save, RunOptions(**options))
+        return dataclasses.replace(experiment, recipe=recipe)
+    script = _recipe(run_name(save.folder), call, tasks)
+    return dataclasses.replace(experiment, recipe=script, code=code_of(tasks, observers))
 
 
 def run_name(save: str | Path) -> str:
@@ -237,14 +246,14 @@ def _speakable(call: Call) -> bool:
     return ours and call.x0 is None and not call.observers.functions
 
 
-def _spec(call: Call, problem: str, save: Save, options: Values) -> Spec:
+def _spec(call: Call, problem: Named, save: Save, options: RunOptions) -> Spec:
     """What a spec of a call would be read as."""
     top = {**vars(call.settings), "name": run_name(save.folder)}
     entries = tuple(
         Entry(
             method=method,
             rounds=top["rounds"],
-            options=RunOptions(**options),
+            options=options,
             objective=None,
             label=label,
             given={"name": type(method).__name__, "label": label, **values(method)},
@@ -253,18 +262,11 @@ def _spec(call: Call, problem: str, save: Save, options: Values) -> Spec:
     )
     return Spec(
         **top,
-        problem=catalog.made(problem, **call.parameters),
-        problem_name=problem,
+        problem=problem,
+        problem_name=call.name,
         entries=entries,
         origin=Origin("run"),
     )
-
-
-def from_dictionary(
-    source: Mapping[str, object], name: str, overrides: Sequence[str]
-) -> Experiment:
-    """The experiment of a spec whose content is given; complaints name the keys."""
-    return make(Reader({"name": name, **source}, Origin("spec")).spec(overrides))
 
 
 def _recipe(name: str, call: Call, tasks: Sequence[Task]) -> Script:

@@ -16,13 +16,14 @@ def environment(device: str = "cpu") -> dict[str, object]:
     found: dict[str, object] = {
         "undrift": undrift.__version__,
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
         "system": platform.system(),
         "release": platform.release(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "device": device,
     }
+    for name in PACKAGES:
+        found[name] = metadata.version(name)
     if device.startswith("cuda"):
         import torch
 
@@ -37,10 +38,3 @@ def deterministic() -> None:
     import torch
 
     torch.use_deterministic_algorithms(True)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

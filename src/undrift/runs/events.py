@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import dataclass_transform
 
 from undrift.core.faults import Rejection
-from undrift.records.rows import Outcome, Row, in_words
+from undrift.records.rows import ENDS, Outcome, Row
 
 
-@dataclass_transform(frozen_default=True)
-@dataclasses.dataclass(frozen=True)
 class Event:
-    """Anything that happens in a run; subclasses become frozen dataclasses."""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        dataclasses.dataclass(frozen=True)(cls)
+    """Anything that happens in a run."""
 
 
+@dataclasses.dataclass(frozen=True)
 class Notice(Event):
     """Something worth a sentence: a run is continued, a checkpoint cannot be used."""
 
@@ -31,6 +25,7 @@ class Notice(Event):
         return self.text
 
 
+@dataclasses.dataclass(frozen=True)
 class Began(Event):
     """A method starts, or continues, with a seed."""
 
@@ -42,17 +37,7 @@ class Began(Event):
         return f"{self.label}, seed {self.seed}: {self.rounds} rounds"
 
 
-class Resumed(Event):
-    """A method continues from a checkpoint."""
-
-    label: str
-    seed: int
-    round: int
-
-    def __str__(self) -> str:
-        return f"{self.label}, seed {self.seed}: continues from round {self.round}"
-
-
+@dataclasses.dataclass(frozen=True)
 class Measured(Event):
     """Another row; with a folder it is on disk already."""
 
@@ -66,6 +51,7 @@ class Measured(Event):
     """Each client's numbers, where they are measured."""
 
 
+@dataclasses.dataclass(frozen=True)
 class LeftOut(Event):
     """Clients whose work did not count in a round; with a folder they are on disk already."""
 
@@ -74,6 +60,7 @@ class LeftOut(Event):
     rejections: Sequence[Rejection]
 
 
+@dataclasses.dataclass(frozen=True)
 class Ended(Event):
     """A method is through with a seed."""
 
@@ -81,7 +68,7 @@ class Ended(Event):
 
     def __str__(self) -> str:
         end = self.outcome
-        why = end.note or in_words(end.status)
+        why = end.note or ENDS[end.status].words
         if end.same_as is not None:
             why = f"as seed {end.same_as}, because no seed changes it"
         return f"{end.label}, seed {end.seed}: {why}"

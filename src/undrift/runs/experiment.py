@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 
 from undrift.core.params import values
 from undrift.core.problem import Unsupported
@@ -60,7 +59,11 @@ class Experiment:
     @property
     def order(self) -> dict[Key, int]:
         """(label, seed) -> position of the method, in the order they are run in."""
-        return {(task.label, seed): k for seed in self.seeds for k, task in enumerate(self.tasks)}
+        found = dict[Key, int]()
+        for seed in self.seeds:
+            for k, task in enumerate(self.tasks):
+                found[task.label, seed] = k
+        return found
 
     def at(self, seed: int) -> Sequence[Task]:
         """The tasks with one seed; where each seed has its own problem, one is held at a time."""
@@ -72,10 +75,6 @@ class Experiment:
             self._laid.clear()
             self._laid[seed] = self.lay(seed)
         return self._laid[seed]
-
-    def threads(self) -> AbstractContextManager[None]:
-        setup = self.tasks[0].setup
-        return threads(self.tasks[0].problem, setup.batch, setup.cohort)
 
     def run(
         self,
@@ -91,8 +90,10 @@ class Experiment:
 
         ``announce`` is told what is trained next; ``journal`` records it instead of the folder.
         """
-        ended = {outcome.key: outcome for outcome in folder.outcomes()} if folder else {}
-        with self.threads():
+        ended = dict[Key, Outcome]()
+        for outcome in folder.outcomes() if folder else ():
+            ended[outcome.key] = outcome
+        with threads(self.tasks[0].problem, self.tasks[0].setup):
             for (label, seed), k in self.order.items():
                 if only is not None and (label, seed) not in only:
                     continue
@@ -128,7 +129,7 @@ class Experiment:
         label = self.tasks[k].label
         identity = f"{folder.identity} {label!r} {seed}"
         shelf = Shelf(folder.file(CHECKPOINTS), checkpoint(k, seed), identity)
-        stem = f"{models.stems(task.label for task in self.tasks)[label]}-{seed}"
+        stem = f"{models.stem(k, label)}-{seed}"
         return RunPlace(journal or folder, shelf, folder, stem, lasting=LASTING)
 
     def twin(self, label: str, seed: int, ended: Mapping[Key, Outcome]) -> Outcome | None:
@@ -167,10 +168,10 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
     complaints: list[Complaint] = []
     first, *others = spec.seeds if spec.anew else spec.seeds[:1]
     tasks = lay_out(spec, first, complaints, build)
-    digests = [task.problem.digest() for task in tasks[:1]]
+    data = tasks[0].problem.digest() if tasks else None
     for seed in others if tasks else ():  # built again in turn: memory may not hold all of them
         again = lay_out(spec, seed, complaints, build)
-        digests += [task.problem.digest() for task in again[:1]]
+        data = together(data, again[0].problem.digest() if again else None)
 
     goal = spec.best or spec.stop or USUALLY
     rules = TrialRules(spec.target, spec.stop, goal, accuracy=spec.target_accuracy)
@@ -185,7 +186,7 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
         tasks,
         spec.seeds,
         rules=rules,
-        data=together(digests),
+        data=data,
         draws=spec.draws_at,
         lay=(lambda seed: lay_out(spec, seed, [], build)) if spec.anew else None,
         alike=spec.vary == ["draws"],

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import torch
 
 from undrift.records.folder import Folder, checkpoint
-from undrift.records.journal import Journal
+from undrift.records.journal import PARTS, Journal
 from undrift.records.rows import Key, Outcome
 from undrift.runs.environment import deterministic
 from undrift.runs.events import Began, Emit, Ended, Event, Measured, Notice
@@ -73,7 +73,7 @@ def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
     if start.deterministic:
         deterministic()
     folder, experiment = Folder(Path(start.folder)), _experiment(*start[:3])
-    journal = Journal(folder.parts / checkpoint(experiment.order[label, seed], seed))
+    journal = Journal(folder.file(PARTS) / checkpoint(experiment.order[label, seed], seed))
 
     def emit(event: Event) -> None:
         if isinstance(event, Measured) and event.drawn:
@@ -84,7 +84,7 @@ def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
         for result in experiment.run(
             folder,
             emit,
-            StopFile(folder.parts / STOP),
+            StopFile(folder.file(PARTS) / STOP),
             start.pause,
             [(label, seed)],
             journal=journal,
@@ -114,7 +114,8 @@ def run_jobs(
     yield from map(MethodResult, ended.values())
     waiting = {key: k for key, k in experiment.order.items() if key not in ended}
     parts = folder.split({key: checkpoint(k, key[1]) for key, k in waiting.items()})
-    store = experiment.tasks[0].setup.own.get("store", "auto")  # the folder may have another one
+    # The folder may have another one.
+    store = getattr(experiment.tasks[0].setup.engine, "store", "auto")
     start = JobStart(
         str(folder.path.absolute()),
         experiment.recipe.identity,
@@ -142,7 +143,7 @@ def run_jobs(
         with _pool(jobs, len(waiting)) as pool:
             while waiting or running:
                 if stop and stop.asked:
-                    (folder.parts / STOP).touch()
+                    (folder.file(PARTS) / STOP).touch()
                     waiting.clear()
                 for key in [*waiting]:
                     if twin := experiment.twin(*key, ended):

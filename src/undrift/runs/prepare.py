@@ -6,10 +6,9 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -23,8 +22,9 @@ from undrift.core.problem import Problem
 from undrift.data.files import BadData
 from undrift.engines.engine import Engine, load
 from undrift.engines.memory import Needs, NoRoom
+from undrift.engines.options import EngineOptions, StoreOptions
 from undrift.objectives import Objective
-from undrift.problems.named import Named, find
+from undrift.problems.named import find
 from undrift.spec.errors import BadSpec, Complaint, Keys
 from undrift.spec.schema import Entry, Spec, path_of
 from undrift.spec.user_files import line_in
@@ -44,14 +44,8 @@ class Setup(RunOptions):
     """How a method is run: everything an engine takes besides method, problem and seed."""
 
     x0: Tensor | None = None
-    engine: str = "simulate"
-    own: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """The options of this engine alone; they decide no numbers."""
-
-    @classmethod
-    def of(cls, spec: Spec, entry: Entry) -> Self:
-        """How a spec runs one of its methods."""
-        return cls(**vars(entry.options), engine=spec.engine.name, own=values(spec.engine))
+    engine: EngineOptions = dataclasses.field(default_factory=StoreOptions)
+    """Which engine, with the options of its own; they decide no numbers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,21 +68,15 @@ class Task:
     def engine(self, seed: int) -> Engine:
         """The engine before its first round."""
         given = dict(vars(self.setup))
-        name, own = given.pop("engine"), given.pop("own")
-        return load(name)(self.method, self.problem, seed=seed, **given, **own)
+        options = given.pop("engine")
+        given |= values(options)
+        return load(options.name)(self.method, self.problem, seed=seed, **given)
 
     def refuse(self) -> list[Refusal]:
         """Why it cannot run."""
         method, problem = self.method, self.problem
         reasons = refuse(method, self.setup, None, problem, self.rounds)
         return reasons + method.refuse_problem(problem)
-
-
-def build(
-    kind: Named, objective: Objective | None, dtype: str | None, device: str | torch.device
-) -> Problem:
-    """A named problem in its precision and place."""
-    return placed(kind.build(objective), dtype, device)
 
 
 def placed(problem: Problem, dtype: str | None, device: str | torch.device) -> Problem:
@@ -190,18 +178,17 @@ def build_all(
 ) -> dict[Objective | None, Problem]:
     """The problem for each objective of a spec, built once for all methods that share it."""
     problems: dict[Objective | None, Problem] = {}
+    # Code of a user may fail in any way; other errors are faults of undrift's own.
+    expected = (Exception,) if spec.sources else EXPECTED
     for i, entry in enumerate(spec.entries):
         if entry.objective in problems:
             continue
         try:
-            found = build(
-                spec.problem.drawn(spec.vary, seed), entry.objective, spec.dtype, spec.device
-            )
-            problems[entry.objective] = found
-        except Exception as error:
-            circles = isinstance(error, RecursionError)
-            if circles or (not isinstance(error, EXPECTED) and not spec.sources):
-                raise  # a fault of undrift's own
+            found = spec.problem.drawn(spec.vary, seed).build(entry.objective)
+            problems[entry.objective] = placed(found, spec.dtype, spec.device)
+        except RecursionError:
+            raise
+        except expected as error:
             complaints.append(_blamed(spec, i, seed, error))
     return problems
 
@@ -227,12 +214,11 @@ def _blamed(spec: Spec, i: int, seed: int, error: Exception) -> Complaint:
     return spec.origin.complaint(path, f"seed {seed}: {text}" if spec.anew else text)
 
 
-def together(digests: Sequence[str | None]) -> str | None:
-    """One SHA-256 for the data of all seeds; ``None`` where that of a seed is not known."""
-    known = [found for found in digests if found]
-    if not known or len(known) < len(digests):
+def together(before: str | None, digest: str | None) -> str | None:
+    """One SHA-256 for the data of several seeds; ``None`` where that of a seed is not known."""
+    if before is None or digest is None:
         return None
-    return known[0] if len(known) == 1 else hashlib.sha256(" ".join(known).encode()).hexdigest()
+    return hashlib.sha256(f"{before} {digest}".encode()).hexdigest()
 
 
 def _task(
@@ -241,7 +227,7 @@ def _task(
     """One method on its problem; ``None``, and complaints, where it cannot run."""
     say_where, cohort = spec.origin.complaint, spec.cohort or Sampling(problem.clients)
     label, method, rounds = entry.label, entry.method, entry.rounds
-    setup = Setup.of(spec, entry)
+    setup = Setup(**vars(entry.options), engine=spec.engine)
     try:
         task = resolved(label, method, problem, setup, rounds, spec.every, spec.per_client)
     except ValueError as error:
@@ -265,14 +251,14 @@ def _task(
 
 
 @contextmanager
-def threads(problem: Problem, batch: int | None, cohort: Sampling | None) -> Iterator[None]:
+def threads(problem: Problem, options: RunOptions) -> Iterator[None]:
     """No more than there are cores to use, and one for small gradients, where more are slower.
 
     If OMP_NUM_THREADS is set, as many as it says.
     """
     before = torch.get_num_threads()
-    samples = batch or sum(problem.samples) / problem.clients or 1
-    size = problem.dim * samples * (cohort.size if cohort else problem.clients)
+    samples = options.batch or sum(problem.samples) / problem.clients or 1
+    size = problem.dim * samples * (options.cohort.size if options.cohort else problem.clients)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1 if size < SMALL else min(before, cores()))
     try:

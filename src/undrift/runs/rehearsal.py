@@ -11,7 +11,7 @@ from undrift.engines.judge import Diverged
 from undrift.runs.advice import remedy
 from undrift.runs.clients import measured_clients, spreads
 from undrift.runs.experiment import Experiment
-from undrift.runs.prepare import Task
+from undrift.runs.prepare import Task, threads
 from undrift.runs.trial import measure
 
 ROUNDS = 2
@@ -55,7 +55,8 @@ class Rehearsal:
 
 def rehearse(experiment: Experiment) -> Rehearsal:
     """Run two rounds of every method and estimate the rest."""
-    with experiment.threads():
+    first = experiment.tasks[0]
+    with threads(first.problem, first.setup):
         found = [_estimate(experiment, task) for task in experiment.tasks]
     seeds = len(experiment.seeds)
     seconds = sum(m.full_seconds * (seeds if m.seeded else 1) for m in found if not m.problem)

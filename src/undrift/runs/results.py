@@ -22,7 +22,7 @@ from undrift.records import models
 from undrift.records.differences import against, curves
 from undrift.records.folder import Folder, Outcome, Row
 from undrift.records.models import Best
-from undrift.records.rows import Key, choose, columns, in_words, key_of
+from undrift.records.rows import ENDS, Key, choose, columns, key_of
 from undrift.report.summary import summarise
 from undrift.report.tables import Differences, results
 from undrift.runs.clients import ClientHistory, at_model
@@ -46,10 +46,7 @@ class History(Mapping[str, NDArray[np.float64]]):
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self._rows = [
-            {name: value for name, value in row.items() if name not in KEYS and value is not None}
-            for row in rows
-        ]
+        self._rows = [*rows]
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
         if not any(column in row for row in self._rows):
@@ -79,6 +76,11 @@ class History(Mapping[str, NDArray[np.float64]]):
         last = self._rows[-1] if self._rows else {}
         shown = [f"{k}={_short(v)}" for k, v in last.items() if k not in without]
         return ", ".join(shown) or "empty"
+
+
+def unlabelled(row: Row) -> Row:
+    """A row of a file as a history has it: without what it is of, and what is not known."""
+    return {name: value for name, value in row.items() if name not in KEYS and value is not None}
 
 
 def _short(value: object) -> str:
@@ -157,32 +159,24 @@ class Run:
         return f"Run({self.method} on {where}: {self.status}; {shown})"
 
 
-class Runs(Mapping[Key, Run]):
+class Runs(dict[Key, Run]):
     """Several runs by (label, seed), in the order they were run in.
 
-    The seed may be left out where a method was run with one.
+    ``runs[label]`` is enough where a method was run with one seed.
 
     >>> import undrift as ud
     >>> methods = [ud.FedAvg(lr=0.05), ud.Scaffold(lr=0.05)]
-    >>> runs = ud.run(methods, "quadratic", rounds=3, steps=2, seeds=[0, 1])
+    >>> runs = ud.run(methods, "quadratic", rounds=3, steps=2, seed=[0, 1])
     >>> list(runs)[:2], runs["FedAvg", 1].status
     ([('FedAvg', 0), ('Scaffold', 0)], 'done')
     """
 
-    def __init__(self, runs: Mapping[Key, Run], folder: Path | None = None):
-        self._runs = dict(runs)
-        self.folder = folder
-        """Where they are kept."""
+    folder: Path | None = None
+    """Where they are kept."""
 
-    def __getitem__(self, key: Key | str) -> Run:
+    def __missing__(self, key: Key | str) -> Run:
         label, seed = (key, None) if isinstance(key, str) else key
-        return self._runs[choose(self._runs, label, seed)]
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._runs)
-
-    def __len__(self) -> int:
-        return len(self._runs)
+        return self[choose(self, label, seed)]
 
     @property
     def records(self) -> list[Row]:
@@ -280,7 +274,7 @@ class Recorded:
 
     def history(self, label: str, seed: int | None = None) -> History:
         """The columns of one method; ``seed`` may be left out where it has one."""
-        return History(_of_one(self.records, label, seed))
+        return History(map(unlabelled, _of_one(self.records, label, seed)))
 
     def per_client(self, label: str, seed: int | None = None) -> ClientHistory:
         """Each client's numbers with one method; ``seed`` may be left out where it has one."""
@@ -306,7 +300,8 @@ class Recorded:
 
         ``trust`` lets it execute the Python files that the folder brings.
         """
-        tensors = models.load(self.folder, label, seed, best)
+        _, file = models.find(self.folder, label, seed, best)
+        tensors = models.read(file)
         if self.folder.from_python:
             raise Unsupported(
                 f"{self.folder.path} describes its problem, but only the program that made it can "
@@ -320,7 +315,9 @@ class Recorded:
         return net
 
     def __repr__(self) -> str:
-        ends = ", ".join(f"{o.label} (seed {o.seed}): {in_words(o.status)}" for o in self.outcomes)
+        ends = ", ".join(
+            f"{o.label} (seed {o.seed}): {ENDS[o.status].words}" for o in self.outcomes
+        )
         return f"Recorded({self.folder.path}, {len(self.records)} rows; {ends or 'unfinished'})"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,8 +17,7 @@ from undrift.core.faults import Rejection
 from undrift.core.params import BadParameters, Count, describe, fits, not_allowed
 from undrift.core.problem import Problem
 from undrift.engines.checkpoint import Shelf
-from undrift.engines.options import PATIENCE
-from undrift.engines.options import registry as engines
+from undrift.engines.options import DistributedOptions
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.records import models
 from undrift.records.folder import METRIC_SAMPLES, MORE_ROUNDS, SPECS, BadFolder, Folder, Row
@@ -30,10 +29,19 @@ from undrift.runs.environment import environment
 from undrift.runs.events import Emit, Ended, Event, LeftOut, Measured, Notice, ignore
 from undrift.runs.experiment import Experiment
 from undrift.runs.jobs import run_jobs
-from undrift.runs.results import History, Run, Runs
+from undrift.runs.prepare import threads
+from undrift.runs.results import History, Run, Runs, unlabelled
 from undrift.runs.tensorboard import TensorBoard
 from undrift.runs.trial import PAUSE, MethodResult, RunPlace, StopSignal, Trial
 from undrift.spec.schema import Spec, Table
+
+
+class ByKey(NamedTuple):
+    """What was recorded, by label and seed."""
+
+    rows: dict[Key, list[Row]]
+    left_out: dict[Key, list[Rejection]]
+    clients: dict[Key, list[Row]]
 
 
 def run_experiment(
@@ -68,36 +76,36 @@ def run_experiment(
         if ranks is not None:
             check_same(experiment, ranks)
             ranks.tell(None)
-        record = folder.record()
-        results = [*map(MethodResult, record.outcomes)]
-        return _told(_collect(experiment, results, record, folder), folder, ranks)
-    results = run_in_folder(
-        experiment,
-        folder,
-        afresh=save.overwrite,
-        emit=emit,
-        pause=save.checkpoint,
-        loggers=save.loggers,
-        jobs=jobs,
-    )
+        results = [*map(MethodResult, folder.outcomes())]
+    else:
+        results = run_in_folder(
+            experiment,
+            folder,
+            afresh=save.overwrite,
+            emit=emit,
+            pause=save.checkpoint,
+            loggers=save.loggers,
+            jobs=jobs,
+        )
     if not folder.complete:
         raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")
-    return _told(_collect(experiment, results, folder.record(), folder), folder, ranks)
+    record = folder.record()
+    runs = _collect(experiment, results, _by_key(record), folder)
+    if ranks is not None:
+        _tell(runs, record, ranks)
+    return runs
 
 
-def _told(runs: Runs, folder: Folder, ranks: Ranks | None) -> Runs:
-    """The runs of a folder; the processes that follow hear of them, on hosts without the folder."""
-    if ranks is None:
-        return runs
-    rows, outcomes, left_out, clients = folder.record()
-    ranks.tell([rows, [outcome.record() for outcome in outcomes], left_out, clients])
+def _tell(runs: Runs, record: RunRecord, ranks: Ranks) -> None:
+    """Tell the processes that follow, on hosts without the folder, of the runs in it."""
+    rows, outcomes, left_out, clients = record
+    ranks.tell([rows, [*map(vars, outcomes)], left_out, clients])
     for outcome in outcomes:
         run = runs[outcome.key]
         ranks.tell([run.model is not None, run.best and run.best.about])
         for x in (run.model, run.best.x if run.best else None):
             if x is not None:
                 ranks.broadcast(x)
-    return runs
 
 
 def _heard(experiment: Experiment, ranks: Ranks) -> Runs:
@@ -112,36 +120,34 @@ def _heard(experiment: Experiment, ranks: Ranks) -> Runs:
         model = ranks.broadcast(blank.clone()).to(problem.device) if kept else None
         found = best and Best(problem, **best, x=ranks.broadcast(blank).to(problem.device))
         results.append(MethodResult(outcome, model=model, best=found))
-    return _collect(experiment, results, RunRecord(rows, [], left_out, clients))
+    return _collect(experiment, results, _by_key(RunRecord(rows, [], left_out, clients)))
 
 
 def _in_memory(experiment: Experiment, emit: Emit) -> Runs:
     """Run an experiment that is not saved."""
-    record = RunRecord([], [], [], [])
+    found = ByKey({}, {}, {})
 
     def hear(event: Event) -> None:
-        if isinstance(event, Measured | LeftOut):
-            about = {"label": event.label, "seed": event.seed}
-            if isinstance(event, LeftOut):
-                record.left_out.extend({**about, **one._asdict()} for one in event.rejections)
-            else:
-                record.rows.append({**about, **event.row})
-                if event.clients is not None:
-                    record.clients.append({**about, **event.clients})
+        if isinstance(event, LeftOut):
+            found.left_out.setdefault((event.label, event.seed), []).extend(event.rejections)
+        elif isinstance(event, Measured):
+            key = event.label, event.seed
+            found.rows.setdefault(key, []).append(event.row)
+            if event.clients is not None:
+                found.clients.setdefault(key, []).append(event.clients)
         emit(event)
 
-    return _collect(experiment, list(experiment.run(emit=hear)), record)
+    return _collect(experiment, list(experiment.run(emit=hear)), found)
 
 
 def _collect(
     experiment: Experiment,
     results: Sequence[MethodResult],
-    record: RunRecord,
+    record: ByKey,
     folder: Folder | None = None,
 ) -> Runs:
     """The runs that results and rows describe."""
-    recorded, left_out, of_clients = map(_by_key, (record.rows, record.left_out, record.clients))
-    found: dict[Key, Run] = {}
+    runs = Runs()
     for outcome, engine, last, best, _ in results:
         key = outcome.label, outcome.seed if outcome.same_as is None else outcome.same_as
         task = experiment.at(outcome.seed)[experiment.order[outcome.key]]
@@ -154,32 +160,35 @@ def _collect(
                 x = _read(folder, task.problem, outcome.files["best"])
                 chosen = Best(task.problem, **about, x=x)
         elif engine is None and outcome.same_as is not None:
-            model, chosen = found[key].x, found[key].best
-        found[outcome.key] = Run(
+            model, chosen = runs[key].x, runs[key].best
+        runs[outcome.key] = Run(
             method=task.method,
             problem=task.problem,
             engine=engine,
-            history=History(recorded.get(key, ())),
+            history=History(record.rows.get(key, ())),
             status=outcome.status,
             label=outcome.label,
             seed=outcome.seed,
             note=outcome.note,
             model=model,
-            left_out=[
-                Rejection(*(row[name] for name in Rejection._fields))
-                for row in left_out.get(key, ())
-            ],
-            client_rows=of_clients.get(key, []),
+            left_out=record.left_out.get(key, []),
+            client_rows=record.clients.get(key, []),
             best=chosen,
             same_as=outcome.same_as,
         )
-    return Runs(found, folder.path if folder else None)
+    runs.folder = folder.path if folder else None
+    return runs
 
 
-def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
-    found = dict[Key, list[Row]]()
-    for row in rows:
-        found.setdefault(key_of(row), []).append(row)
+def _by_key(record: RunRecord) -> ByKey:
+    found = ByKey({}, {}, {})
+    for row in record.rows:
+        found.rows.setdefault(key_of(row), []).append(unlabelled(row))
+    for row in record.clients:
+        found.clients.setdefault(key_of(row), []).append(row)
+    for row in record.left_out:
+        one = Rejection(*(row[name] for name in Rejection._fields))
+        found.left_out.setdefault(key_of(row), []).append(one)
     return found
 
 
@@ -209,29 +218,27 @@ def run_in_folder(
             reopen(folder, experiment, emit)
         else:
             begin(folder, experiment)
-        share(folder, experiment)
         if loggers:
-            names = models.stems(task.label for task in experiment.tasks)
+            labels = [task.label for task in experiment.tasks]
+            names = {label: models.stem(k, label) for k, label in enumerate(labels)}
             board = TensorBoard(folder.file("tensorboard"), names, emit)
             emit = board.hear
         pause = PAUSE if pause is None else pause
         ranks = shared(experiment)
-        if ranks is None:
-            found = experiment.run(folder, emit, stop, pause)
-        else:
+        if ranks is not None:
             check_same(experiment, ranks)
-            found = experiment.run(folder, emit, stop, pause, announce=ranks.tell)
+        found = experiment.run(folder, emit, stop, pause, announce=ranks.tell if ranks else None)
         if jobs != 1:
             found = run_jobs(experiment, folder, emit, stop, pause, jobs)
-        results = []
+        ended = dict[Key, MethodResult]()
         for result in found:
-            results.append(result)
+            ended[result.outcome.key] = result
             folder.log(str(Ended(result.outcome)))
-        order = list(experiment.order)
-        results.sort(key=lambda result: order.index(result.outcome.key))
-        ended = [result.outcome for result in results if result.outcome.status != "stopped"]
-        if len(ended) == len(experiment.order):
-            folder.finish(ended)
+        # Jobs end in any order.
+        results = [ended[key] for key in experiment.order if key in ended]
+        outcomes = [one.outcome for one in results if one.outcome.status != "stopped"]
+        if len(outcomes) == len(experiment.order):
+            folder.finish(outcomes)
         if ranks is not None:
             ranks.tell(None)
     finally:
@@ -242,12 +249,16 @@ def run_in_folder(
 
 
 def begin(folder: Folder, experiment: Experiment) -> None:
-    """Make an empty folder for a new run."""
+    """Make an empty folder for a new run, with who holds what where samples have classes."""
     recipe, problem = experiment.recipe, experiment.tasks[0].problem
-    about = {"note": problem.note, "data": experiment.data, "code": experiment.code}
-    known: dict[str, object] = {key: value for key, value in about.items() if value}
-    known |= {METRIC_SAMPLES: problem.metric_samples, SPECS: [recipe.identity]}
-    folder.start(recipe, environment(str(recipe.document().get("device", "cpu"))) | known)
+    about = environment(str(recipe.document().get("device", "cpu")))
+    about |= {METRIC_SAMPLES: problem.metric_samples, SPECS: [recipe.identity]}
+    about |= {"note": problem.note, "data": experiment.data, "code": experiment.code}
+    folder.start(recipe, about)
+    counts = problem.label_counts()
+    if counts is not None:
+        held = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
+        folder.write("partition.json", json.dumps(held) + "\n")
 
 
 def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
@@ -256,7 +267,7 @@ def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     compare(folder, experiment, emit)
     if folder.state(recipe) == "shorter":
         folder.extend(recipe)
-    if not folder.made_by(recipe.identity):
+    if recipe.identity not in folder.environment.get(SPECS, []):
         raise BadFolder(
             f"{' or '.join(['spec.toml', *recipe.sources])} in {folder.path} is not what this run "
             "began with: put that back, or run this one elsewhere: undrift run SPEC -s name=NAME"
@@ -272,40 +283,29 @@ def compare(folder: Folder, experiment: Experiment, emit: Emit) -> None:
         emit(Notice(text, warning=True))
 
 
-def share(folder: Folder, experiment: Experiment) -> None:
-    """Write who holds what, where samples have classes."""
-    problem = experiment.tasks[0].problem
-    counts = problem.label_counts()
-    if counts is not None and not folder.file("partition.json").exists():
-        found = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
-        folder.write("partition.json", json.dumps(found) + "\n")
-
-
-OTHER = "the processes of the run have other specs, data or versions of undrift"
-
-
 def shared(experiment: Experiment) -> Ranks | None:
     """The processes that share an experiment; ``None`` where it has but one."""
-    first, setup = experiment.tasks[0], experiment.tasks[0].setup
-    if not engines[setup.engine].shared:
+    first = experiment.tasks[0]
+    engine = first.setup.engine
+    if not isinstance(engine, DistributedOptions):
         return None
-    patience = cast(float, setup.own.get("patience", PATIENCE))
-    return Ranks(first.problem.device, patience)
+    return Ranks(first.problem.device, engine.patience)
 
 
 def check_same(experiment: Experiment, ranks: Ranks) -> None:
     """Make sure that all processes are about to do the same. Raises :class:`Parted`."""
-    options = {**experiment.tasks[0].setup.own, "workers": ranks.size}
+    options = {**vars(experiment.tasks[0].setup.engine), "workers": ranks.size}
     what = experiment.recipe.identity, experiment.data, experiment.code, [*experiment.order]
     about = [*what, __version__, options]
     if not ranks.same(hashlib.sha256(repr(about).encode()).digest()):
-        raise Parted(OTHER)
+        raise Parted("the processes of the run have other specs, data or versions of undrift")
 
 
 def follow_leader(experiment: Experiment, ranks: Ranks, emit: Emit = ignore) -> None:
     """Train what the process that leads announces, until it has nothing more."""
     nowhere = Journal(Path())  # that of the one that leads; this process has nothing to write
-    with experiment.threads():
+    first = experiment.tasks[0]
+    with threads(first.problem, first.setup):
         while (key := ranks.tell()) is not None:
             label, seed = key
             task = experiment.at(seed)[experiment.order[label, seed]]

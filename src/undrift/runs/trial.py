@@ -26,7 +26,7 @@ from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, Statu
 from undrift.runs.advice import advise, way_on
 from undrift.runs.callbacks import Callback, Callbacks
 from undrift.runs.clients import measured_clients, refuse_names, spreads
-from undrift.runs.events import Emit, LeftOut, Measured, Notice, Resumed, ignore
+from undrift.runs.events import Emit, LeftOut, Measured, Notice, ignore
 from undrift.runs.prepare import Task
 
 PAUSE = 10.0
@@ -62,13 +62,17 @@ class TrialRules:
 
     def missing(self, row: Row) -> dict[str, str]:
         """Complaints about metrics that these rules name and a row lacks, by fields of a spec."""
-        names = {} if self.target is None else {"target": "gap"}
-        names |= {} if self.accuracy is None else {"target_accuracy": "accuracy"}
+        wanted = {"target": "gap"} if self.target is not None else {}
+        if self.accuracy is not None:
+            wanted["target_accuracy"] = "accuracy"
         for goal in (self.best, self.early):
             if goal is not None and goal.metric is not None:
-                names[f"{goal.owner}.metric"] = goal.metric
-        lacking = {field: name for field, name in names.items() if row.get(name) is None}
-        return {field: unknown("metric", name, row) for field, name in lacking.items()}
+                wanted[f"{goal.owner}.metric"] = goal.metric
+        lacking = dict[str, str]()
+        for field, name in wanted.items():
+            if row.get(name) is None:
+                lacking[field] = unknown("metric", name, row)
+        return lacking
 
 
 NO_RULES = TrialRules()
@@ -102,15 +106,6 @@ class Alarm:
             scale = max(abs(row["loss"]), row.get("gap", 0.0))
             ceiling = row["loss"] + LOSS * scale if scale > 0 else math.inf
         return cls(GRADIENT * max(_size(row), 1e-300), ceiling)
-
-    @property
-    def began_finite(self) -> bool:
-        """Whether the row before the first round was finite."""
-        return math.isfinite(self.limit)
-
-    def kept(self) -> dict[str, float]:
-        """For a checkpoint: what is finite, since JSON holds no more."""
-        return {name: v for name, v in dataclasses.asdict(self).items() if math.isfinite(v)}
 
     def due(self, round: int, moved: float | None) -> bool:
         """Whether to look after a round that moved the model so far."""
@@ -202,7 +197,8 @@ class Trial:
         self.judged = ""
         """The column that early stopping looks at."""
         self.sound = SoundModel(0, self.engine.x.clone())
-        if place:
+        # Without a row there is no checkpoint; whether there is one, the process that leads knows.
+        if place and self.engine.agree((METRICS, (task.label, seed)) in place.journal.rounds):
             self._resume(place)
         # A checkpoint takes all processes: whether there is one is said by the one that leads, as
         # is every other decision here that several of them have to take alike.
@@ -216,13 +212,19 @@ class Trial:
         last, note, files = SoundModel(engine.round, engine.x), "", dict[str, str]()
         if status == "diverged":
             last = self.sound
-            began_finite = self.alarm is None or self.alarm.began_finite
+            began_finite = self.alarm is None or math.isfinite(self.alarm.limit)
             note = advise(task, self.draws, engine.round, began_finite)
         if status == "early":
-            note = f"stopped early in round {engine.round}: {self.why}"
+            why = self.callbacks.why if self.callbacks else ""
+            rows = f"{self.waiting.rows} rows" if self.waiting.rows > 1 else "row"
+            why = why or f"no better {self.judged} in the last {rows}"
+            note = f"stopped early in round {engine.round}: {why}"
         if status == "stuck":
             note = f"stuck in round {engine.round}: {self.trouble}: {way_on(task.method)}"
-        lasts = place is not None and status == "done" and engine.agree(self._lasts(place))
+        lasts = False
+        # The clients of a federation, which have no site here, keep their own states.
+        if place and status == "done" and self.fits and engine.site is not None:
+            lasts = engine.agree(state_bytes(engine) <= place.lasting)
         if lasts:
             self.keep()
         if place and place.folder and status != "stopped":
@@ -242,20 +244,15 @@ class Trial:
         )
         return MethodResult(outcome, engine, last.x, self.best, lasts)
 
-    def _lasts(self, place: RunPlace) -> bool:
-        """Whether the state of a finished run is kept; clients of a federation keep their own."""
-        here = self.engine.site is not None
-        return here and self.fits and state_bytes(self.engine) <= place.lasting
-
     def train(self, stop: StopSignal | None = None, pause: float = PAUSE) -> Status:
         """Round by round: measure, keep, stop."""
         engine, rounds, every = self.engine, self.task.rounds, self.task.every
         stored = time.perf_counter()
         if self.alarm is None:
-            first = self._row()
+            first = measure(engine, self.seconds)
             self._record(first)
             self.alarm = Alarm.first(first)
-            if self._called_off():
+            if self.callbacks and engine.agree(bool(self.callbacks.why)):
                 return "early"
         while engine.round < rounds:
             if engine.agree(stop is not None and stop.asked):
@@ -273,7 +270,7 @@ class Trial:
                 return "diverged"
             if isinstance(self.trouble, Stuck):
                 self.seconds += time.perf_counter() - started
-                self._record(self._row())
+                self._record(measure(engine, self.seconds))
                 return "stuck"
             measured = engine.round % every == 0 or engine.round == rounds
             looked = measured or self.alarm.due(engine.round, engine.moved)
@@ -281,7 +278,7 @@ class Trial:
                 torch.cuda.synchronize(engine.x0.device)
             self.seconds += time.perf_counter() - started
             if looked:
-                row = self._row()
+                row = measure(engine, self.seconds)
                 diverged = row.get(MEASURED) != 0 and self.alarm.look(row, engine.moved)
                 if measured or diverged:
                     self._record(row)
@@ -323,7 +320,8 @@ class Trial:
         self.sound = SoundModel(engine.round, engine.x.clone())
         if "sound_model" in notes:  # which the process that leads has alone
             self.sound = SoundModel(notes["sound"], notes["sound_model"].to(engine.x0.device))
-        self.emit(Resumed(*key, engine.round))
+        text = f"{self.task.label}, seed {self.seed}: continues from round {engine.round}"
+        self.emit(Notice(text))
 
     def keep(self) -> None:
         """Make a checkpoint, where the run is kept and its state is not too large."""
@@ -335,7 +333,7 @@ class Trial:
             return
         notes: dict[str, object] = {
             "seconds": self.seconds,
-            "alarm": self.alarm and self.alarm.kept(),
+            "alarm": self.alarm and vars(self.alarm),
             "drawn": self.engine.streams.used,
         }
         if self.rules.early:
@@ -350,9 +348,6 @@ class Trial:
         """The rounds up to ``last`` after which a row is measured."""
         end = {last} if last == self.task.rounds else set[int]()
         return {*range(0, last + 1, self.task.every)} | end
-
-    def _row(self) -> Row:
-        return measure(self.engine) | {"seconds": self.seconds}
 
     def _end(self, row: Row) -> Status | None:
         """How the run ends with a row; ``None`` if it goes on.
@@ -369,19 +364,8 @@ class Trial:
                 return "reached"
             if agree(self.waiting.over(rules.early)):
                 return "early"
-        return "early" if self._called_off() else None
-
-    def _called_off(self) -> bool:
-        """Whether a callback has asked for the end."""
-        return self.callbacks is not None and self.engine.agree(bool(self.callbacks.why))
-
-    @property
-    def why(self) -> str:
-        """Why the run ended early, in words."""
-        if self.callbacks and self.callbacks.why:
-            return self.callbacks.why
-        rows = f"{self.waiting.rows} rows" if self.waiting.rows > 1 else "row"
-        return f"no better {self.judged} in the last {rows}" if self.rules.early else ""
+        called_off = self.callbacks is not None and agree(bool(self.callbacks.why))
+        return "early" if called_off else None
 
     def _record(self, row: Row) -> None:
         task, engine, place, clients = self.task, self.engine, self.place, None
@@ -419,7 +403,7 @@ def state_bytes(engine: Engine) -> int:
     return vectors * problem.dim * engine.x0.element_size()
 
 
-def measure(engine: Engine) -> Row:
+def measure(engine: Engine, seconds: float = 0.0) -> Row:
     """One row: metrics and costs of the server's model, ``drift`` if the round made local ones."""
     metrics, drift, spent = engine.metrics(), engine.drift, engine.ledger.counts()
     refuse_names(metrics)
@@ -429,4 +413,5 @@ def measure(engine: Engine) -> Row:
         **({} if drift is None else {"drift": drift}),
         "vectors": spent["vectors_up"] + spent["vectors_down"],
         **spent,
+        "seconds": seconds,
     }

@@ -19,12 +19,9 @@ from undrift.core.method import Method
 from undrift.core.params import THEORY
 from undrift.core.stopping import EarlyStopping
 from undrift.methods._shared import AnchorGradient
-from undrift.plots.curves import finish, grid, legend, line_styles
 from undrift.report.table import Table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from undrift.core.problem import Problem
 
 CLIENTS, DIM, ACCURACY, SEEDS, MU = 10, 20, 1e-3, 3, 1.0
@@ -120,12 +117,12 @@ def instance(L: float, delta: float) -> Problem:
 
 def measure(say: Callable[[str], None]) -> Found:
     """Run every method on every instance."""
-    from undrift.runs.prepare import threads
+    from undrift.runs.prepare import Setup, threads
 
     at: dict[tuple[float, float], dict[str, tuple[float, float]]] = {}
     for L, delta in dict.fromkeys(point for sweep in SWEEPS for point in sweep.instances):
         problem = instance(L, delta)
-        with threads(problem, None, None):
+        with threads(problem, Setup()):
             at[L, delta] = {rate.label: reach(rate, problem, L, delta) for rate in RATES}
         say(f"rates: L = {L:g}, delta = {delta:g}, mu = {MU:g} done")
     return {
@@ -231,25 +228,3 @@ NOTES = (
     "quadratic with a minimiser converges linearly, so 1/ε is not visible on any one of them. "
     "InexactDANE has no prescribed setting, MimeMVR and CE-LGD have nonconvex rates only.",
 )
-
-
-def figure(found: Found) -> Figure:
-    """Rounds above, local steps below, against each constant."""
-    drawing, axes = grid(2 * len(SWEEPS), len(SWEEPS))
-    styles = line_styles(r.label for r in RATES)
-    plots = [(place, what, sweep) for place, what in enumerate(WORDS, 1) for sweep in SWEEPS]
-    for ax, (place, what, sweep) in zip(axes, plots, strict=True):
-        for k, rate in enumerate(RATES):
-            points = found[sweep.axis][rate.label]
-            if getattr(rate, what):
-                hollow = {"markevery": 1, "markersize": 10 - 0.8 * k, "markerfacecolor": "none"}
-                line = [p[0] for p in points], [p[place] for p in points]
-                ax.plot(*line, label=rate.label, **styles[rate.label] | hollow)
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        places = [p[0] for p in found[sweep.axis][RATES[0].label]]
-        ax.set_xticks(places, [f"{place:g}" for place in places])
-        ax.set_xticks([], minor=True)
-        finish(ax, sweep.axis, WORDS[what], zero=False)
-    legend(drawing, axes)
-    return drawing

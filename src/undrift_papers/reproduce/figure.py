@@ -21,7 +21,6 @@ from undrift.plots.curves import (
     plain,
 )
 from undrift.records.folder import METRIC_SAMPLES, Row
-from undrift_papers.fedred import rates
 from undrift_papers.reproduce.results import Report, Shown, furthest
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ FAR = 5
 def figure(report: Report) -> Figure | None:
     """Panels in the paper's layout; ``None`` if nothing can be drawn."""
     shown = [s for s in report.shown if not s.empty]
-    if report.measured:
-        return rates.figure(report.measured["found"])
     if report.item.kind == "heatmap":
         return heatmaps(report)
     if not shown:

@@ -111,7 +111,7 @@ def plan(wanted: Iterable[Want]) -> list[list[Want]]:
 
 def perform(groups: list[list[Want]], cache: Cache, stop: StopSignal) -> Iterator[tuple[Want, str]]:
     """Carry out what is left; yields the runs that failed, with the reason."""
-    from undrift.runs.prepare import build
+    from undrift.runs.prepare import placed
 
     number, total = count(1), sum(map(len, groups))
     for group in groups:
@@ -120,7 +120,7 @@ def perform(groups: list[list[Want]], cache: Cache, stop: StopSignal) -> Iterato
             continue
         spec, objective = left[0].spec, left[0].entry.objective
         try:
-            problem = build(spec.problem, objective, spec.dtype, spec.device)
+            problem = placed(spec.problem.build(objective), spec.dtype, spec.device)
         except (ValueError, OSError, RuntimeError) as error:
             yield from ((want, str(error)) for want in left)
             continue
@@ -145,7 +145,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: StopSignal, numb
     from undrift.runs.prepare import threads
     from undrift.runs.trial import RunPlace, Trial
 
-    folder, spec, entry = cache.folder(want.key), want.spec, want.entry
+    folder, entry = cache.folder(want.key), want.entry
     try:
         begin(folder, want, problem.note, problem.metric_samples)
         if cache.serves(want):  # another process has just finished it
@@ -160,7 +160,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: StopSignal, numb
 
         hear(Began(job.label, want.seed, want.rounds))
 
-        with threads(problem, spec.batch, spec.cohort):
+        with threads(problem, job.setup):
             shelf = Shelf(folder.file(CHECKPOINTS), "state", want.key)
             largest = shutil.disk_usage(folder.path).free / ROOM
             lasting = LASTING if want.rounds < entry.rounds else 0
@@ -184,7 +184,7 @@ def task(want: Want, problem: Problem, x0: Tensor | None = None) -> Task:
     from undrift.runs.prepare import Setup, ready, resolved
 
     spec, method = want.spec, want.entry.method
-    setup = dataclasses.replace(Setup.of(spec, want.entry), x0=x0)
+    setup = Setup(**vars(want.entry.options), engine=spec.engine, x0=x0)
     label = type(method).__name__
     return ready(resolved(label, method, problem, setup, want.rounds, spec.every or 1))
 

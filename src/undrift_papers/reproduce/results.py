@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
 from itertools import count, takewhile
+from pathlib import Path
+from typing import Any
 
+from undrift._files import write_whole
 from undrift.records.folder import Row
-from undrift_papers.reproduce.cache import Cache, KeptRun, Want
+from undrift_papers.fedred import rates
+from undrift_papers.reproduce.cache import EDITION, Cache, KeptRun, Want
 from undrift_papers.reproduce.grid import best, tried
 from undrift_papers.reproduce.items import Column, Item, Panel
-from undrift_papers.reproduce.measured import MeasuredRates, columns, recall
 from undrift_papers.reproduce.perform import ItemOptions, missing, wants
 from undrift_papers.reproduce.readouts import readout, trained
 from undrift_papers.reproduce.verdict import (
@@ -90,7 +96,8 @@ class Report:
     item: Item
     shown: list[Shown]
     quick: bool
-    measured: MeasuredRates | None = None
+    measured: dict[str, Any] | None = None
+    """FedRed's rates, which are measured without a spec: ``found``, and the ``environment``."""
 
     @property
     def kept(self) -> list[KeptRun]:
@@ -100,7 +107,7 @@ class Report:
     def columns(self) -> Columns:
         """Of all panels, and of what was measured."""
         found = [pair for shown in self.shown for pair in shown.columns]
-        return found + (columns(self.measured["found"]) if self.measured else [])
+        return found + (exponents(self.measured["found"]) if self.measured else [])
 
     @property
     def judgement(self) -> Judgement:
@@ -303,3 +310,39 @@ def cells(
         )
 
     return {label: mean(label, asked(label, seeds)) for label, seeds in runs.items()}
+
+
+# -- rates, which have a file of their own ----------------------------------------------------
+
+
+def recall(item: Item, cache: Cache) -> dict[str, Any] | None:
+    """What was measured for an item; ``None`` if nothing was."""
+    file = _rates(cache)
+    if item.kind != "measured" or not file.is_file():
+        return None
+    kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return kept
+
+
+def measure(item: Item, cache: Cache, say: Callable[[str], None]) -> None:
+    """Measure what an item shows, unless that was done."""
+    from undrift.runs.environment import environment
+
+    if item.kind == "measured" and not recall(item, cache):
+        about = environment() | {"date": time.strftime("%Y-%m-%d")}
+        found = {"found": rates.measure(say), "environment": about}
+        write_whole(_rates(cache), json.dumps(found, indent=1) + "\n")
+
+
+def exponents(found: rates.Found) -> Columns:
+    """The table's exponents beside ours, as columns to judge."""
+    result = []
+    for what, table, ours in (each for along in rates.exponents(found) for each in along):
+        column = Column("slope", of=what, printed={**table}, tolerance=rates.TOLERANCE)
+        result.append((column, {label: cell(label, column, [ours[label]], 0) for label in table}))
+    return result
+
+
+def _rates(cache: Cache) -> Path:
+    decides = hashlib.sha256(f"{EDITION} {rates.settings()}".encode()).hexdigest()[:20]
+    return cache.root.parent / "studies" / f"rates-{decides}.json"

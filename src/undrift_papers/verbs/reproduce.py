@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from undrift_papers.reproduce.perform import ItemOptions
 
 Chosen = list[tuple["Item", list["Panel"]]]
+FLAGS = {
+    "--list": "list the items and what each would take",
+    "--quick": "less of everything: shows that an item runs, judges nothing",
+    "--next": "the next runs of the queue that end within --minutes; with --list all that are left",
+    "--kept": "run nothing: write pages from the runs that are kept",
+}
 
 
 def add(parser: Parser) -> None:
@@ -30,29 +36,34 @@ def add(parser: Parser) -> None:
         "command started several times shares the work. "
         "Start with: undrift reproduce --list"
     )
-    text = "PAPER, PAPER/ITEM, PAPER/ITEM/PANEL or all"
-    parser.add_argument("items", nargs="*", metavar="ITEM", help=text)
-    text = "list the items and what each would take"
-    parser.add_argument("--list", action="store_true", help=text)
-    text = "less of everything: shows that an item runs, judges nothing"
-    parser.add_argument("--quick", action="store_true", help=text)
-    text = "the next runs of the queue that end within --minutes; with --list, all that are left"
-    parser.add_argument("--next", action="store_true", help=text)
-    text = "run seeds 0 to N - 1 (default: 1)"
-    parser.add_argument("--seeds", type=natural, default=1, metavar="N", help=text)
-    text = "for networks: cpu, cuda, cuda:0, ... (default: cpu)"
-    parser.add_argument("--device", default="cpu", metavar="DEVICE", help=text)
-    text = "of matrix products (default: bf16 on a GPU, else f32)"
-    parser.add_argument("--precision", choices=("f32", "tf32", "bf16"), help=text)
-    text = "stop every run after N rounds"
-    parser.add_argument("--rounds", type=natural, metavar="N", help=text)
-    parser.add_argument("--only", default="", metavar="LABEL,...", help="only these methods")
-    text = "stop cleanly after M minutes; the same command continues"
-    parser.add_argument("--minutes", type=positive, metavar="M", help=text)
-    parser.folder("--out", default="reproductions", help="where runs are kept")
     parser.add_argument(
-        "--kept", action="store_true", help="run nothing: write pages from the runs that are kept"
+        "items", nargs="*", metavar="ITEM", help="PAPER, PAPER/ITEM, PAPER/ITEM/PANEL or all"
     )
+    for flag, text in FLAGS.items():
+        parser.add_argument(flag, action="store_true", help=text)
+    parser.add_argument(
+        "--seeds", type=natural, default=1, metavar="N", help="run seeds 0 to N - 1 (default: 1)"
+    )
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        metavar="DEVICE",
+        help="for networks: cpu, cuda, cuda:0, ... (default: cpu)",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("f32", "tf32", "bf16"),
+        help="of matrix products (default: bf16 on a GPU, else f32)",
+    )
+    parser.add_argument("--rounds", type=natural, metavar="N", help="stop every run after N rounds")
+    parser.add_argument("--only", default="", metavar="LABEL,...", help="only these methods")
+    parser.add_argument(
+        "--minutes",
+        type=positive,
+        metavar="M",
+        help="stop cleanly after M minutes; the same command continues",
+    )
+    parser.folder("--out", default="reproductions", help="where runs are kept")
     parser.file("--pages", metavar="FOLDER", help="where pages go (default: pages in --out)")
     parser.file("--pack", help="then write all kept runs to one file")
     parser.file("--unpack", help="first take in the runs of such a file")
@@ -112,9 +123,9 @@ def choose(wanted: Sequence[str], only: Sequence[str]) -> Chosen:
 def run(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> int:
     """Run what is left, then write the pages."""
     from undrift_papers.reproduce.grid import batches
-    from undrift_papers.reproduce.measured import measure
     from undrift_papers.reproduce.perform import perform, plan, wants
     from undrift_papers.reproduce.queue import following
+    from undrift_papers.reproduce.results import measure
 
     asked = [
         (item, wants(item, panel, options))

@@ -56,7 +56,7 @@ UNJUDGED = {"fedspeed/figure-4"}
 def test_quick_forms_can_be_built(monkeypatch):
     """Every quick problem of every item, on the digits, with an engine for every method."""
     from undrift.runs.api import prepare
-    from undrift.runs.prepare import build
+    from undrift.runs.prepare import placed
 
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)
     found = []
@@ -69,7 +69,8 @@ def test_quick_forms_can_be_built(monkeypatch):
     assert len(groups) < 60
     for group in groups:
         spec = group[0].spec
-        problem = build(spec.problem, group[0].entry.objective, spec.dtype, spec.device)
+        problem = spec.problem.build(group[0].entry.objective)
+        problem = placed(problem, spec.dtype, spec.device)
         for want in group:
             prepare(want.entry.method, problem, seed=want.seed, **want.spec.setting(want.entry))
 
