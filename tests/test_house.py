@@ -40,13 +40,13 @@ CEILINGS = {
     "methods objectives theory": 1506,
     "data models": 1649,
     "problems": 3144,
-    "engines": 2854,
+    "engines": 2853,
     "spec": 611,
-    "records runs": 2380,
+    "records runs": 2387,
     "check": 792,
     "report plots": 1015,
     "federate flower": 1476,
-    "cli": 1262,
+    "cli": 1242,
     "undrift_papers": 1958,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from undrift.records.folder import FILES, BadFolder, Folder, Outcome
 from undrift.runs.environment import environment
@@ -63,8 +64,18 @@ def test_a_finished_run(folder, spec):
     assert {f.name for f in folder.path.iterdir()} == set(FILES) - later
     assert folder.document() == spec.document()
     assert folder.rows() == [ROW, ROW | {"round": 1, "gap": None}]
+    assert parquet.read_table(folder.file("metrics.parquet")).to_pylist() == folder.rows()
     assert folder.outcomes() == [Outcome("FedAvg", "FedAvg", 0, "done", {"lr": 0.1})]
     assert "hello" in folder.file("log.txt").read_text()
+
+
+def test_files_of_somebody_else_are_left_alone(folder, spec):
+    folder.path.mkdir(parents=True)
+    folder.file("notes.md").write_text("mine")
+    assert folder.state(spec) == "new"
+    folder.file("report.html").write_text("mine")
+    with pytest.raises(BadFolder, match=r"report\.html"):
+        folder.state(spec)
 
 
 def test_rows_are_on_disk_at_once_and_valid_json(folder, spec):
@@ -110,14 +121,6 @@ def test_a_last_line_cut_short_is_left_out_but_damage_is_told(folder, spec):
     folder.file("summary.json").write_text("{")
     with pytest.raises(BadFolder, match=r"summary.json cannot be read"):
         folder.outcomes()
-
-
-def test_what_is_in_a_folder_before_the_first_run_stays(folder, spec):
-    (folder.path / "models").mkdir(parents=True)
-    folder.file("models/mine.pt").write_text("precious")
-    assert folder.state(spec) == "new"
-    finished(folder, spec)
-    assert folder.file("models/mine.pt").read_text() == "precious"
 
 
 def test_a_failed_write_leaves_no_part_of_a_file(folder, spec, monkeypatch):

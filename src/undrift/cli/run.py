@@ -54,7 +54,7 @@ JOBS = "processes that share methods and seeds; no number depends on it (default
 def add(parser: Parser) -> None:
     parser.description = (
         "Run every method of a spec with every seed. The results go to a folder of the spec's "
-        "name: spec.toml, environment.json, metrics.jsonl, summary.json, models, "
+        "name: spec.toml, environment.json, metrics.jsonl, metrics.parquet, summary.json, models, "
         "checkpoints, log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current "
         "round; the same command, or undrift resume, continues from there. Ctrl-C twice stops at "
         "once. "

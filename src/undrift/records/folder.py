@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Literal, Self
 
 from undrift._files import hold, read_json, release
-from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
-from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row
+from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, PARQUET, BadFolder, Journal
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
 from undrift.spec.document import parsed, read, toml
 from undrift.spec.errors import BadSpec
 from undrift.spec.schema import Spec, Table, Values, normal
@@ -43,6 +44,7 @@ FILES = {
     METRICS: "one row per evaluation, appended during the run",
     LEFT_OUT: "clients whose work did not count, in which round and why, if there were any",
     CLIENTS: "each client's loss and metrics at every evaluation, if per_client is set",
+    PARQUET: "the same rows as columns, once the run is over",
     COMPLETE: "how each method ended, once the run is over",
     "models": "the last and the best model of each method and seed: undrift export",
     CHECKPOINTS: "the states that methods ended with, of at most 64 MB each, for more rounds",
@@ -120,6 +122,11 @@ class Folder(Journal):
     def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "shorter", "other"]:
         """What it holds, compared with ``recipe``; a shorter run has fewer rounds."""
         if not self.file("spec.toml").is_file():
+            there = set(os.listdir(self.path)) if self.path.is_dir() else set()
+            # A start that was cut short has left the environment alone.
+            if clash := sorted(there & FILES.keys() - {"environment.json"}):
+                text = f"{self.path} is not the folder of a run, and holds {clash[0]}"
+                raise BadFolder(f"{text}; choose another name or --out")
             return "new"
         # Files of code count by their bytes: a spec names them, and says nothing of their content.
         files = {name: self.file(name) for name in recipe.sources}
@@ -231,6 +238,7 @@ class Folder(Journal):
         going = self._going_on(normal(self.document()))
         if self.complete or going:
             self.reopen([outcome.key for outcome in going])
+            self.file(PARQUET).unlink(missing_ok=True)
         # The recipe comes last: until it is there, the folder is that of the shorter run.
         self._write_recipe(recipe, about | {SPECS: [*about.get(SPECS, []), recipe.identity]})
 
@@ -257,9 +265,15 @@ class Folder(Journal):
         self.mend()
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
-        """Mark the run as over."""
+        """Write the rows as Parquet too, and mark the run as over."""
+        import pyarrow
+        from pyarrow import parquet
+
         if not self.file(METRICS).exists():
             self.write(METRICS, "")
+        content = io.BytesIO()
+        parquet.write_table(pyarrow.table(columns(self.rows())), content)
+        self.write(PARQUET, content.getvalue())
         # summary.json is written last, since it marks the run as over: a kill before it leaves an
         # unfinished run, and one after it only what tidy() removes.
         self.conclude(outcomes)

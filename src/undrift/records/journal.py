@@ -30,7 +30,7 @@ from undrift.records.rows import (
     text_of,
 )
 
-LOG = "log.txt"
+LOG, PARQUET = "log.txt", "metrics.parquet"
 COMPLETE = "summary.json"
 CHECKPOINTS = "checkpoints"
 """The folder an unfinished run continues from; removed once the run is finished."""
@@ -40,7 +40,7 @@ PARTS = f"{CHECKPOINTS}/parts"
 LARGEST = 1 << 31
 """Bytes of a file that is read: some million rows."""
 ANEW = "Run it anew: undrift run SPEC --overwrite"
-DIGESTED = ("spec.toml", "environment.json", "partition.json", *NEEDED)
+DIGESTED = ("spec.toml", "environment.json", "partition.json", *NEEDED, PARQUET)
 """Files whose digests are in the summary, besides a user's Python files; models have their own."""
 
 

@@ -97,6 +97,7 @@ KINDS: dict[type, str] = {
     PerClient: "per_client",
     Events: "events",
 }
+"""An EarlyStopping is a Goal too, so it comes first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Observers:
         """From one, or a list of them. Raises :class:`BadParameters`."""
         functions, found = list[Any](), dict[str, Any]()
         for one in given if isinstance(given, list | tuple) else [given]:
-            name = KINDS.get(type(one), "")
+            name = next((name for kind, name in KINDS.items() if isinstance(one, kind)), "")
             if name in found or not (name or (callable(one) and not isinstance(one, type))):
                 allowed = "functions, and at most one EarlyStopping, Goal, PerClient and Events"
                 text = not_allowed("callbacks", given, allowed)
