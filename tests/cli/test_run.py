@@ -21,7 +21,7 @@ def test_a_run_leaves_a_folder_and_a_table(place, drawn, capsys):
     code, out, err = outcome(capsys, "spec.toml", "-s", "seed=[0, 1]", "-s", "cohort=3")
     assert code == 0
     assert {f.name for f in (place / "runs/mine").iterdir()} == {
-        "spec.toml", "environment.json", "metrics.jsonl", "summary.json",
+        "spec.toml", "environment.json", "metrics.jsonl", "metrics.parquet", "summary.json",
         "log.txt", "gap.png", "models", "checkpoints",
     }  # fmt: skip
     rows = Folder(place / "runs/mine").rows()

@@ -16,7 +16,7 @@ from undrift.core.method import Method
 from undrift.core.optimisers import Optimiser, registry
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
-from undrift.report.tables import setting
+from undrift.report.tables import MethodSetting
 from undrift.runs.prepare import lay_out
 from undrift.spec.reader import parse
 
@@ -263,12 +263,12 @@ def test_momentum_keeps_exact_methods_exact_and_adamw_does_not(name):
 
 def test_reports_do_not_call_adamw_exact():
     method = {"name": "FedLin", "label": "a"}
-    assert not setting(method, {}).biased
-    assert not setting(
-        {**method, "training": {"optimiser": {"name": "momentum", "beta": 0.9}}}, {}
-    ).biased
-    assert setting({**method, "training": {"optimiser": {"name": "adamw"}}}, {}).biased
-    assert setting(method, {"training": {"optimiser": {"name": "adamw"}}}).biased
+    momentum = {"training": {"optimiser": {"name": "momentum", "beta": 0.9}}}
+    adamw = {"training": {"optimiser": {"name": "adamw"}}}
+    assert not MethodSetting(method, {}).biased
+    assert not MethodSetting(method | momentum, {}).biased
+    assert MethodSetting(method | adamw, {}).biased
+    assert MethodSetting(method, adamw).biased
 
 
 # -- where it is said ---------------------------------------------------------------------------

@@ -62,12 +62,13 @@ def restore(
     engine: Engine,
     path: Path,
     identity: str,
+    round: int | None = None,
     fits: Fits = lambda counters: True,
 ) -> Notes:
     """Continue from ``path`` and return its notes.
 
-    A file that is damaged, or belongs to another run, is refused and changes nothing, and so is one
-    whose counters do not fit what was recorded.
+    A file that is damaged, or belongs to another run or ``round``, is refused and changes nothing,
+    and so is one whose counters do not fit what was recorded.
     """
     try:
         header, tensors = read(path, MOST)
@@ -76,6 +77,8 @@ def restore(
     if header["identity"] != identity:
         raise BadCheckpoint(path, "belongs to another run")
     counters = json.loads(header["counters"])
+    if round not in (None, counters["round"]):
+        raise BadCheckpoint(path, f"is of round {counters['round']}, not {round}")
     if not fits(counters):
         raise BadCheckpoint(path, "the rows recorded before it are not all there")
     noted = {name: tensors.pop(name) for name in [*tensors] if name.startswith(NOTE)}
@@ -106,9 +109,9 @@ class Shelf(NamedTuple):
         ``None`` if there is none; ``tell`` hears of those that are passed over.
         """
         notes = None
-        for _, file in self.files() if engine.leads else ():
+        for round, file in self.files() if engine.leads else ():
             try:
-                notes = restore(engine, file, self.identity, fits)
+                notes = restore(engine, file, self.identity, round, fits)
                 break
             except BadCheckpoint as error:
                 tell(f"{error.path}: {error.reason}; passed over")
