@@ -1,4 +1,4 @@
-"""NumPy arrays onto the device of a run."""
+"""The device of a run: whether it is here, and NumPy arrays onto it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from torch import Tensor
+
+
+def absent(device: str) -> str | None:
+    """The complaint about a device that this machine lacks."""
+    import torch
+
+    kind, _, number = device.partition(":")
+    here = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if int(number or 0) < here.get(kind, 1):
+        return None
+    return f"device = {device!r} is not on this machine; use 'cpu'"
 
 
 def upload(array: np.ndarray, device: torch.device) -> Tensor:

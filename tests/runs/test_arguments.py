@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import undrift as ud
+from undrift._device import absent
 from undrift.check.federations import least_squares, quadratic
 from undrift.core import BadParameters
 from undrift.core.cohort import Sampling
@@ -18,7 +19,7 @@ from undrift.problems import build
 from undrift.runs.api import prepare
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import parse
-from undrift.spec.schema import Settings, absent
+from undrift.spec.schema import Settings
 
 METHOD = ud.FedAvg(lr=0.01)
 SMALL = {"clients": 4, "dim": 3}

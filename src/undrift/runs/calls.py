@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import torch
 
+from undrift._device import absent
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, conflicts
 from undrift.core.params import (
@@ -47,7 +48,6 @@ from undrift.spec.schema import (
     Settings,
     Spec,
     Values,
-    absent,
     as_toml,
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from undrift._device import absent
 from undrift.core.params import values
 from undrift.core.problem import Unsupported
 from undrift.core.stopping import USUALLY
@@ -26,7 +27,7 @@ from undrift.runs.trial import (
     TrialRules,
 )
 from undrift.spec.errors import BadSpec, Complaint
-from undrift.spec.schema import Spec, absent
+from undrift.spec.schema import Spec
 
 LASTING = 2**26
 """Bytes of the largest state that a finished method leaves in the folder of a run."""

@@ -242,17 +242,6 @@ def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
     return ("method", i, *keys) if own or keys[0] not in SETTINGS else keys
 
 
-def absent(device: str) -> str | None:
-    """The complaint about a device that this machine lacks."""
-    import torch
-
-    kind, _, number = device.partition(":")
-    here = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    if int(number or 0) < here.get(kind, 1):
-        return None
-    return f"device = {device!r} is not on this machine; use 'cpu'"
-
-
 def changed(record: object) -> Values:
     """The fields of a record that are not at their defaults."""
     usual = values(type(record)())
