@@ -6,6 +6,7 @@ for the files it is given.
 """
 
 import hashlib
+import importlib.util
 import signal
 from pathlib import Path
 
@@ -17,6 +18,10 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 TESTS = Path(__file__).parent
+FOUND = importlib.util.find_spec("undrift")
+if FOUND is None or not Path(str(FOUND.origin)).is_relative_to(TESTS.parent / "src"):
+    text = f"the tests of {TESTS.parent} would run another undrift: {FOUND and FOUND.origin}"
+    pytest.exit(f"{text}; make test, or set PYTHONPATH={TESTS.parent / 'src'}", 4)
 MANY, STRIDE = 4, 9
 """Of a test with more than ``MANY`` cases the fast suite runs one in ``STRIDE``."""
 HOURS = 4 * 3600

@@ -233,7 +233,8 @@ def test_without_memory_momentum_is_sgd_and_engines_agree(name):
     for fast, slow in pairs:
         torch.testing.assert_close(fast.x, slow.x, rtol=0, atol=1e-12)
         assert fast.ledger == slow.ledger == usual.ledger
-        assert not torch.allclose(fast.x, usual.x, atol=1e-3)
+        # What clients did, not what the server made of it, which may be the same.
+        assert not torch.allclose(fast.ends, usual.ends, atol=1e-3)
 
 
 EXACT = [name for name in PERMITTED if um.registry[name.split()[0]].exact]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.spec.texts import paths
 
 from undrift.spec.errors import line_of, locate
+from undrift.spec.schema import path_of
 
 TEXT = """\
 # a comment with [brackets] and key = 1
@@ -126,3 +127,7 @@ def test_every_path_of_a_random_document_has_the_line_of_its_statement(document,
     expected = first_lines(text)
     assert {path: line_of(text, path) for path in expected} == expected
     assert locate(text).keys() <= expected.keys()
+
+
+def test_the_name_of_a_method_is_not_that_of_the_run():
+    assert path_of("name", 1, {"name": "DANE"}) == ("method", 1, "name")

@@ -14,7 +14,7 @@ from undrift.records.folder import Row
 from undrift.report.comparison import Comparison, common, measured_on
 
 PLOTS = (".png", ".pdf", ".svg")
-SPENT = ("round", "vectors", "vectors_up", "bytes_up", "gradients", "iterations", "seconds")
+NOT_DRAWN = ("round", "vectors", "vectors_up", "bytes_up", "gradients", "iterations", "seconds")
 
 
 def add(parser: Parser) -> None:
@@ -37,7 +37,7 @@ def main(args: Namespace) -> None:
     found = compared(args)
     rows = [row for one in found for row in one.rows]
     if args.y is not None and not measured(rows, args.y):
-        there = [name for name in WORDS if name not in SPENT and measured(rows, name)]
+        there = [name for name in WORDS if name not in NOT_DRAWN and measured(rows, name)]
         refuse([f"--y {args.y}: was not measured in these runs; there are {', '.join(there)}"])
     if args.json:
         runs = [run for one in found for run in one.runs]

@@ -211,8 +211,8 @@ def _array(labels: ArrayLike) -> NDArray[np.generic]:
         sound = False
     if not sound:
         text = (
-            "labels must be an array, one label per sample, all of one type and none missing, or "
-            f"how many samples there are; got a {type(labels).__name__}"
+            "labels must be an array, one label per sample, all of one type and none missing; "
+            f"got {type(labels).__name__}"
         )
         raise _refused("labels", text)
     return found

@@ -104,7 +104,7 @@ ENDED = ("done", "reached", "early", "stuck")
 """Statuses whose last row is where the method ended."""
 
 
-SPENT = {*COLUMNS, "bytes"} - {"drift"}
+KEPT_IF_DIVERGED = {*COLUMNS, "bytes"} - {"drift"}
 """Columns that are known even of a run that diverged."""
 
 
@@ -117,7 +117,7 @@ def at_end(row: Mapping[str, Value], status: str) -> dict[str, Value | None]:
     """
     if status in ENDED:
         return {**row}
-    return {name: value if name in SPENT else None for name, value in row.items()}
+    return {name: value if name in KEPT_IF_DIVERGED else None for name, value in row.items()}
 
 
 @dataclasses.dataclass(frozen=True)

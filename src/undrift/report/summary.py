@@ -148,7 +148,7 @@ class Summary:
 
 def with_bytes(row: Row) -> Row:
     """A row with a column for the bytes sent and received together."""
-    if not row.keys() >= {"bytes_up", "bytes_down"}:
+    if row.get("bytes_up") is None or row.get("bytes_down") is None:
         return row
     return row | {"bytes": row["bytes_up"] + row["bytes_down"]}
 

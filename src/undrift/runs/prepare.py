@@ -235,7 +235,7 @@ def _task(
         complaints.append(say_where(("method", i, field), str(error)))
         return None
     for field, text in task.refuse():
-        path = ("method", i, field) if field == "name" else path_of(field, i, entry.given)
+        path = path_of(field, i, entry.given)
         complaints.append(say_where(path, text))
     engine = load(spec.engine.name)
     try:

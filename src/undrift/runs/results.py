@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from torch import nn
 
-SPENT = tuple(field.name for field in dataclasses.fields(Ledger))
+COSTS = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
 
 
@@ -155,7 +155,7 @@ class Run:
         problem = self.problem
         where = f"{type(problem).__name__} with {problem.clients} clients, dim {problem.dim}"
         of_clients = (name for name in self.history if name.startswith((OF_CLIENTS, OF_OWN_MODELS)))
-        shown = self.history.ending({*SPENT, *of_clients})
+        shown = self.history.ending({*COSTS, *of_clients})
         return f"Run({self.method} on {where}: {self.status}; {shown})"
 
 

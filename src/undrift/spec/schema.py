@@ -238,7 +238,8 @@ def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
     The field of another table is written with a dot, as ``cohort.size`` or ``faults.0.rate``.
     """
     keys = ("epochs",) if field == "steps" and "epochs" in table else keys_of(field)
-    own = keys[0] in PER_METHOD and keys[0] in table
+    # A run has a name too, which no method's complaint is about.
+    own = keys[0] == "name" or (keys[0] in PER_METHOD and keys[0] in table)
     return ("method", i, *keys) if own or keys[0] not in SETTINGS else keys
 
 
