@@ -123,8 +123,8 @@ class Folder(Journal):
         """What it holds, compared with ``recipe``; a shorter run has fewer rounds."""
         if not self.file("spec.toml").is_file():
             there = set(os.listdir(self.path)) if self.path.is_dir() else set()
-            # A start that was cut short has left the environment alone.
-            if clash := sorted(there & FILES.keys() - {"environment.json"}):
+            # A start that was cut short has left these two.
+            if clash := sorted(there & FILES.keys() - {"environment.json", "partition.json"}):
                 text = f"{self.path} is not the folder of a run, and holds {clash[0]}"
                 raise BadFolder(f"{text}; choose another name or --out")
             return "new"
@@ -211,7 +211,12 @@ class Folder(Journal):
         about = [*found.get(SPECS, [])[:1], *map(found.get, ("data", "code", "key"))]
         return " ".join(map(str, filter(None, about)))
 
-    def start(self, recipe: Recipe, environment: Mapping[str, object]) -> None:
+    def start(
+        self,
+        recipe: Recipe,
+        environment: Mapping[str, object],
+        partition: Mapping[str, object] | None = None,
+    ) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""
         made(self.path)
         self.lock()
@@ -224,6 +229,9 @@ class Folder(Journal):
                 self.file(name).unlink(missing_ok=True)
         for name in FOLDERS if run else ():
             shutil.rmtree(self.file(name), ignore_errors=True)
+        # Before the recipe: a run that has one is continued, and nobody would write this again.
+        if partition is not None:
+            self.write("partition.json", json.dumps(partition) + "\n")
         self._write_recipe(recipe, environment)
 
     def extend(self, recipe: Recipe) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -254,11 +253,10 @@ def begin(folder: Folder, experiment: Experiment) -> None:
     about = environment(str(recipe.document().get("device", "cpu")))
     about |= {METRIC_SAMPLES: problem.metric_samples, SPECS: [recipe.identity]}
     about |= {"note": problem.note, "data": experiment.data, "code": experiment.code}
-    folder.start(recipe, about)
-    counts = problem.label_counts()
+    held, counts = None, problem.label_counts()
     if counts is not None:
         held = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
-        folder.write("partition.json", json.dumps(held) + "\n")
+    folder.start(recipe, about, held)
 
 
 def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
