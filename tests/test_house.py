@@ -47,7 +47,7 @@ CEILINGS = {
     "report plots": 1015,
     "federate flower": 1476,
     "cli": 1242,
-    "undrift_papers": 1958,
+    "undrift_papers": 1976,
 }
 """Statements of rooms; what is in no room is counted with none."""
 SAYING_WHY = tuple(

@@ -26,6 +26,7 @@ from undrift_papers.reproduce.verdict import (
     OPEN,
     RULE,
     SHOWN,
+    UNTOLD,
     Compared,
 )
 from undrift_papers.tables import TABLES
@@ -38,6 +39,13 @@ JUDGED = "How it is judged"
 DPI = 90
 INDEX = "README.md"
 PICTURE = "agreement.png"
+CLAIMS, CLAIMED = "claims.md", "What the five papers claim, and what we see"
+BY_CLAIM = (
+    "Generated. A claim is what the text of a paper says of a table or figure, in its own words;"
+    " under each answer are the items that it was judged by, whose pages have the numbers. [How it"
+    " is judged](README.md#how-it-is-judged)."
+)
+ANSWERS = ("yes", "no", UNTOLD, OPEN)
 GREY = (
     "Every judged number that the paper and we both have, but for exponents and targets that one"
     " of the two never reaches; grey is what counts as agreement."
@@ -72,6 +80,27 @@ def write_index(root: Path) -> None:
     if picture:
         write_whole(root / PICTURE, image(picture, dpi=DPI))
     write_whole(root / INDEX, index(found, picture is not None))
+    write_whole(root / CLAIMS, claims(found))
+
+
+def claims(found: Sequence[agreement.Page]) -> str:
+    """What each paper claims, by the items that it stands on, and why the answer is no."""
+    lines = [f"# {CLAIMED}", "", BY_CLAIM, ""]
+    for paper in dict.fromkeys(n["item"].partition("/")[0] for n in found):
+        told = [n for n in found if n["item"].startswith(f"{paper}/") and n.get("answer")]
+        by_claim: dict[str, dict[str, list[str]]] = {}
+        for n in told:
+            link = f"[{n['item'].partition('/')[2]}]({n['item']}.md)"
+            by_claim.setdefault(n["claim"], {}).setdefault(n["answer"], []).append(link)
+        rows = [
+            [claim, *(", ".join(items.get(answer, ())) for answer in ANSWERS)]
+            for claim, items in by_claim.items()
+        ]
+        if rows:
+            lines += [f"## {paper}", "", Table(["claim", *ANSWERS], rows).markdown(), ""]
+        why = [f"* {n['item']}: no. {n['why']}." for n in told if n["answer"] == "no" and n["why"]]
+        lines += [*why, ""] if why else []
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def index(found: Sequence[agreement.Page], pictured: bool) -> str:

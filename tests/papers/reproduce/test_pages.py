@@ -7,7 +7,7 @@ from tests.papers.reproduce.conftest import SPEC
 
 from undrift.cli import main
 from undrift_papers.reproduce import items
-from undrift_papers.reproduce.page import index
+from undrift_papers.reproduce.page import claims, index
 from undrift_papers.reproduce.verdict import LITTLE
 
 
@@ -179,6 +179,18 @@ def test_seeds_are_told_of_each_method_where_they_differ(undrawn, tmp_path, caps
     assert "* 1 to 2 seeds" in page.read_text() and "| 1 to 2 | cpu |" in read_index(page)
     told = capsys.readouterr()
     assert "1 to 2" in told.out + told.err
+
+
+def test_claims_stand_once_with_the_items_that_answer_them():
+    pages = [
+        {"item": "fedacg/table-a", "claim": "It is first.", "answer": "yes", "why": ""},
+        {"item": "fedacg/table-b", "claim": "It is first.", "answer": "no", "why": "It is third"},
+        {"item": "fedcet/figure-1", "claim": "", "answer": "", "why": ""},
+    ]
+    text = claims(pages)
+    row = "| It is first. | [table-a](fedacg/table-a.md) | [table-b](fedacg/table-b.md) |  |  |"
+    assert text.count("It is first.") == 1 and row in text
+    assert "* fedacg/table-b: no. It is third." in text
 
 
 def read_index(page):
