@@ -30,7 +30,7 @@ PATIENCE = 180.0
 
 def flower(folder, stack, *mode, nodes=0):
     """A SuperLink and its nodes, which end with the test."""
-    address = SuperLinkAddress(f"127.0.0.1:{free_port()}")
+    address = SuperLinkAddress("127.0.0.1", free_port())
     environment = {**flower_environment(folder / "home"), "OMP_NUM_THREADS": "1"}
     link = [tool("flower-superlink"), "--insecure", "--host", address.host]
     link += ["--port", str(address.port), "--disable-runtime-dependency-installation", *mode]
