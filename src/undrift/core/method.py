@@ -259,12 +259,10 @@ class Method(Exchange, Record):
         """Why another optimiser than SGD cannot take its local steps."""
         if not self.needs_sgd:
             return []
-        name, use = (
-            type(self).__name__,
-            "leave out optimiser (undrift list methods --json: needs_sgd)",
-        )
         text = (
-            f"{name} cannot run with {optimiser.name} instead of local SGD: {self.needs_sgd}; {use}"
+            f"{type(self).__name__} cannot run with {optimiser.name} instead of local SGD: "
+            f"{self.needs_sgd}; leave out optimiser, or use a method that can (needs_sgd in "
+            "undrift list methods --json)"
         )
         return [Refusal("training.optimiser", text)]
 
@@ -295,11 +293,10 @@ class Method(Exchange, Record):
                 why = "not all of its exchanges end in a mean of many uploads"
         if not why:
             return []
-        name, use = (
-            type(self).__name__,
-            "leave out aggregation (undrift list methods --json: robust)",
+        text = (
+            f"{type(self).__name__} cannot run with {rule.name} instead of the mean: {why}; leave "
+            "out aggregation, or use a method that can (robust in undrift list methods --json)"
         )
-        text = f"{name} cannot run with {rule.name} instead of the mean: {why}; {use}"
         return [Refusal("aggregation", text)]
 
     @classmethod
