@@ -78,6 +78,14 @@ def test_files_of_somebody_else_are_left_alone(folder, spec):
         folder.state(spec)
 
 
+def test_who_holds_what_is_there_before_the_recipe(folder, spec, monkeypatch):
+    """A run with a recipe is continued, and what was not written before it never is."""
+    written = []
+    monkeypatch.setattr(Folder, "write", lambda self, name, content: written.append(name))
+    folder.start(spec, {}, {"classes": ["a"], "counts": [[1]]})
+    assert written == ["partition.json", "environment.json", "spec.toml"]
+
+
 def test_rows_are_on_disk_at_once_and_valid_json(folder, spec):
     folder.start(spec, {})
     row = ROW | {"label": "inf", "gap": math.nan, "loss": -math.inf}
