@@ -36,7 +36,7 @@ def started(place, *words, rows=20):
 def test_once_finishes_the_round_and_the_run_goes_on_later(place):
     process = started(place)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     folder = Folder(place / "runs/mine")
     rows = folder.rows()
     assert process.returncode == 130 and out == ""
@@ -49,7 +49,7 @@ def test_once_finishes_the_round_and_the_run_goes_on_later(place):
         before = len(folder.rows())
         process = started(place, *words, rows=before + 5)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
         assert process.returncode == 130
         assert f"FedAvg, seed 0: continues from round {reached}" in err
         rows = folder.rows()
@@ -166,7 +166,7 @@ def test_a_terminal_that_is_gone_is_no_error():
     code += (
         "    os.kill(os.getpid(), signal.SIGHUP)\n    print('on')\nprint('on')\nos._exit(stop.code)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 129
 
 

@@ -123,8 +123,8 @@ def test_a_run_is_broken_off_and_continued_by_one_process(how, usual, tmp_path, 
         process.send_signal(signal.SIGINT)
     else:
         os.kill(ranks[1], signal.SIGKILL)
-    _, errors = process.communicate(timeout=60)
-    assert time.monotonic() - began < 30  # 10 on a machine that has nothing else to do
+    _, errors = process.communicate(timeout=120)
+    assert time.monotonic() - began < 100  # 10 on a machine that has nothing else to do
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
     assert process.returncode == (130 if how == "Ctrl-C" else 1), errors
     assert "undrift resume runs/mine" in errors

@@ -161,12 +161,12 @@ def bombs():
 def test_a_head_that_explodes_is_refused_before_it_does(name, text):
     whole = sealed(text.encode(), bytes(96))
     for bomb in (whole, resealed(whole[:400])):
-        began = time.perf_counter()
+        began = time.process_time()
         tracemalloc.start()
         assert reason(Whole, bomb) == "malformed"
         assert tracemalloc.get_traced_memory()[1] < 2**20
         tracemalloc.stop()
-        assert time.perf_counter() - began < 0.1
+        assert time.process_time() - began < 0.1
 
 
 def test_twenty_thousand_mutants():

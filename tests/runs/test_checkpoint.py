@@ -147,9 +147,9 @@ def test_a_head_made_to_fill_the_memory_is_refused_at_once(saved):
     for head in heads:
         file.write_bytes(len(head).to_bytes(8, "little") + head.encode())
         tracemalloc.start()
-        began = time.perf_counter()
+        began = time.process_time()
         with pytest.raises(BadCheckpoint):
             restore(fresh(engine), file, "run-1")
-        assert time.perf_counter() - began < 1
+        assert time.process_time() - began < 1
         assert tracemalloc.get_traced_memory()[1] < 2**25
         tracemalloc.stop()
