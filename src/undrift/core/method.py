@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform
 
 from undrift.core.aggregation import MEAN, Aggregation, Robust
 from undrift.core.params import THEORY, Record, Refusal, hints
@@ -166,6 +167,12 @@ class Method(Exchange, Record):
         cls.abstract, cls.nested = abstract, _nested(cls)
         if register and not abstract:
             registry[cls.__name__] = cls
+
+    def scaled(self, factor: float) -> Self:
+        """The same with ``factor`` times its lr, which a schedule is refused without."""
+        other = copy(self)
+        object.__setattr__(other, "lr", getattr(self, "lr") * factor)  # noqa: B009
+        return other
 
     def open_fields(self) -> list[str]:
         """Hyper-parameters still to be set by theory."""

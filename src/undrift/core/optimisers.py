@@ -39,8 +39,8 @@ class Optimiser(Variant):
         )
         return [Refusal("training.weight_decay", text)]
 
-    def begin(self, lr: float) -> Move:
-        """The local steps of one round, from the first on."""
+    def begin(self, lr: float | Vec) -> Move:
+        """The local steps of one round, from the first on; ``lr`` may be a column of settings."""
         raise NotImplementedError
 
 
@@ -60,13 +60,16 @@ class Momentum(Optimiser):
     beta: BelowOne = 0.9
     nesterov: bool = False
 
-    def begin(self, lr: float) -> Move:
+    def begin(self, lr: float | Vec) -> Move:
         m: Vec | None = None
 
         def move(y: Vec, g: Vec) -> Vec:
             nonlocal m
             m = g.clone() if m is None else m.mul_(self.beta).add_(g)
-            return y.sub(g.add(m, alpha=self.beta) if self.nesterov else m, alpha=lr)
+            step = g.add(m, alpha=self.beta) if self.nesterov else m
+            if isinstance(lr, float):
+                return y.sub(step, alpha=lr)
+            return y.addcmul(step, lr, value=-1)
 
         return move
 
@@ -95,7 +98,7 @@ class AdamW(Optimiser):
     eps: Positive = 1e-8
     weight_decay: NonNegative = 0.01
 
-    def begin(self, lr: float) -> Move:
+    def begin(self, lr: float | Vec) -> Move:
         m: Vec | None = None
         v: Vec | None = None
         t = 0
@@ -109,8 +112,10 @@ class AdamW(Optimiser):
                 m.mul_(self.beta1).add_(g, alpha=1 - self.beta1)
                 v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
             size = v.sqrt().div_((1 - self.beta2**t) ** 0.5).add_(self.eps)
-            kept = (1 - lr * self.weight_decay) * y
-            return kept.addcdiv_(m, size, value=-lr / (1 - self.beta1**t))
+            kept, rate = (1 - lr * self.weight_decay) * y, -lr / (1 - self.beta1**t)
+            if isinstance(rate, float):
+                return kept.addcdiv_(m, size, value=rate)
+            return kept.addcdiv_(rate * m, size)
 
         return move
 

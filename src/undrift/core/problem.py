@@ -174,6 +174,11 @@ NO_MINIMISER = (
 class Oracle(abc.ABC):
     """The problems of some clients side by side; row c of every argument is the c-th client's."""
 
+    @property
+    def several(self) -> bool:
+        """Whether ``grad`` takes several points of each client at once too, ``[C, T, d]``."""
+        return False
+
     @abc.abstractmethod
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
         """Gradients ``[C, d]`` at ``y [C, d]``, on all data or on the samples ``batch [C, B]``.

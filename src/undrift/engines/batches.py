@@ -173,7 +173,8 @@ class InParts(Oracle):
             drawn = None if draws is None else draws.columns(len(batch), which)
             part_key = None if key is None else key + k * SLICE
             found = self._given(y, shown, drawn, part_key)
-            total += torch.where(here > 0, found * (here / held), 0.0)
+            share = (here / held).view(-1, *(1,) * (y.dim() - 1))
+            total += torch.where(share > 0, found * share, 0.0)
         return total
 
     def _given(

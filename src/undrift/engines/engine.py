@@ -468,11 +468,10 @@ def not_methods(method: object, problem: object) -> dict[str, str]:
 
 def first_point(x0: object, problem: Problem | Facts) -> Tensor:
     """Where a run starts, in the problem's own type and place. Raises :class:`BadParameters`."""
-    if x0 is None:
-        x0 = problem.start()
+    start = problem.start()
     try:
-        point = torch.as_tensor(x0)
-        sound = tuple(point.shape) == (problem.dim,) and bool(point.isfinite().all())
+        point = start if x0 is None else torch.as_tensor(x0)
+        sound = point.shape == start.shape and bool(point.isfinite().all())
     except (TypeError, ValueError, RuntimeError):
         sound = False
     if not sound or point.is_complex():

@@ -29,6 +29,8 @@ from undrift.engines.batches import Batches, InParts
 from undrift.engines.compile import fused
 from undrift.engines.order import Share
 
+Weight = float | Tensor
+"""A number, or a column with one for each of several settings."""
 NOTHING: tuple[int | np.ndarray, MiniBatch] = -1, ()
 
 
@@ -66,6 +68,7 @@ class Descent:
         self.steps: float | Tensor = 0
         self.gradients = 0
         self.members, self._size, self._halted = share.members, len(share.members), halted
+        self._axes = common.x0.dim()
         self._planned, self._batches, self._options = share.steps, common.batches, common.training
         oracle = common.at_clients.at(None if share.everyone else share.members)
         self._oracle = oracle if part is None else InParts(oracle, part)
@@ -85,7 +88,7 @@ class Descent:
         raise NotImplementedError
 
     def sgd(
-        self, x: Tensor, lr: float, direction: Direction | None = None, prox: float = 0.0
+        self, x: Tensor, lr: Weight, direction: Direction | None = None, prox: Weight = 0.0
     ) -> Tensor:
         # Only plain SGD may write over its iterates, or leave its steps to the oracle. With an
         # optimiser, with clipping and in compiled code it is the step that treats the gradient.
@@ -97,11 +100,12 @@ class Descent:
                 return self.descend(x, step)
         compiled = self._compiles(x)
         if not (clips or compiled):
-            if direction is None and options.plain and not prox:
+            plain = direction is None and options.plain and not some(prox)
+            if plain and not isinstance(lr, Tensor):
                 return self._straight(x, lr)
             return self.descend(x, overwriting_step(x, lr, along, prox))
         # A number would be compiled anew when it changes.
-        rate = x.new_full((), lr) if compiled else lr
+        rate = x.new_full((), lr) if compiled and not isinstance(lr, Tensor) else lr
         step = (clipped_step if clips else plain_step)(x, rate, along, prox, options)
         with self._untreated():
             return self._compiled(x, step) if compiled else self.descend(x, step)
@@ -195,7 +199,7 @@ class Stacked(Descent):
 
     def rows(self, v: Tensor) -> Tensor:
         """One row per client, where a vector is still common to all."""
-        return v if v.dim() == 2 else v.expand(self._size, -1)
+        return v if v.dim() > self._axes else v.expand(self._size, *v.shape)
 
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
         self.gradients += self._size if step is None else self._parts(step)
@@ -238,14 +242,14 @@ class Stacked(Descent):
     ) -> Iterate:
         """Clients that have taken their steps, or met ``until``, keep what they have."""
         planned, like = np.array(self._planned), iterate(y)
-        last = upload(planned, like.device).unsqueeze(-1)
+        last = upload(planned, like.device).view(-1, *(1,) * self._axes)
         steps = range(start, most)
         for j, grad in zip(steps, self._gradients(steps), strict=True):
             # Everybody takes the step, and those who are done keep what they have: a smaller stack
             # would be other shapes for the oracle, and other rounding for the rest.
             going = last > j
             y = _where(going, step(y, grad), y)
-            self._count(planned > j if until is None else going.flatten().cpu().numpy())
+            self._count(planned > j if until is None else going.flatten(1).cpu().numpy())
             if until is not None:
                 last = torch.where(going & until(y), j + 1, last)
                 if int(last.max()) <= j + 1:
@@ -254,7 +258,8 @@ class Stacked(Descent):
         return y
 
     def _count(self, going: np.ndarray) -> None:
-        self.gradients += int((self._calls * going).sum())
+        calls = (self._calls * going.T).sum(-1)
+        self.gradients += calls if calls.size > 1 else calls.item()
         self._calls = 0
 
     def _gradients(self, steps: range) -> Iterator[Gradient]:
@@ -355,25 +360,37 @@ def _where(mask: Tensor, new: Iterate, old: Iterate) -> Iterate:
     return cast(Iterate, chosen(cast(Tensor, new), cast(Tensor, old)))
 
 
+def some(weight: Weight) -> bool:
+    """Whether a weight counts at all."""
+    return isinstance(weight, Tensor) or weight != 0
+
+
+def plus(v: Tensor, weight: Weight, w: Tensor, out: Tensor | None = None) -> Tensor:
+    """``v + weight * w`` in one pass."""
+    if isinstance(weight, Tensor):
+        return torch.addcmul(v, weight, w, out=out)
+    return torch.add(v, w, alpha=weight, out=out)
+
+
 def along_the_gradient(y: Tensor, grad: Grad) -> Tensor:
     """The direction of plain SGD."""
     return grad(y)
 
 
 def plain_step(
-    x: Tensor, lr: float | Tensor, direction: Direction, prox: float, options: Training
+    x: Tensor, lr: Weight, direction: Direction, prox: Weight, options: Training
 ) -> Step[Tensor]:
     """Clips gradients and adds weight decay itself, and writes nothing in place: for compiling."""
 
     def step(y: Tensor, grad: Grad) -> Tensor:
         v = direction(y, grad if options.plain else lambda z: options.treated(z, grad(z)))
-        return y - lr * (v + prox * (y - x) if prox else v)
+        return y - lr * (v + prox * (y - x) if some(prox) else v)
 
     return step
 
 
 def clipped_step(
-    x: Tensor, lr: float | Tensor, direction: Direction, prox: float, options: Training
+    x: Tensor, lr: Weight, direction: Direction, prox: Weight, options: Training
 ) -> Step[Tensor]:
     """Clips the whole direction; of the reference's proximal term the part in y stays outside."""
     whole = options.clip_scope == "whole"
@@ -381,8 +398,8 @@ def clipped_step(
 
     def step(y: Tensor, grad: Grad) -> Tensor:
         v = direction(y, grad)
-        if prox:
-            v = torch.add(v, y - x, alpha=prox) if whole else torch.sub(v, x, alpha=prox)
+        if some(prox):
+            v = plus(v, prox, y - x) if whole else plus(v, -prox, x)
         kept = (1 - lr * outside) * y
         return kept.addcmul_(v, -lr * options.scale(v))
 
@@ -390,7 +407,7 @@ def clipped_step(
 
 
 def optimised_step(
-    x: Tensor, lr: float, direction: Direction, prox: float, options: Training, local: Optimiser
+    x: Tensor, lr: Weight, direction: Direction, prox: Weight, options: Training, local: Optimiser
 ) -> Step[Tensor]:
     """Hands what a step of SGD would follow to another optimiser, from its beginning on."""
     scope = "task" if options.clip is None else options.clip_scope
@@ -399,10 +416,10 @@ def optimised_step(
 
     def step(y: Tensor, grad: Grad) -> Tensor:
         v = direction(y, grad)
-        if prox:
-            v = torch.sub(v, x, alpha=prox) if scope == "reference" else v + prox * (y - x)
+        if some(prox):
+            v = plus(v, -prox, x) if scope == "reference" else v + prox * (y - x)
         if scope != "task":
-            v = (v * options.scale(v)).add_(y, alpha=outside)
+            v = plus(v * options.scale(v), outside, y)
         return move(y, v)
 
     return step
@@ -410,9 +427,9 @@ def optimised_step(
 
 def overwriting_step(
     x: Tensor,
-    lr: float,
+    lr: Weight,
     direction: Direction,
-    prox: float,
+    prox: Weight,
     fast: Callable[[Grad, Tensor, float], Tensor] | None = None,
 ) -> Step[Tensor]:
     """Writes over what it made itself, which nobody else holds: that saves passes through memory.
@@ -425,11 +442,11 @@ def overwriting_step(
         nonlocal own
         # The first point is the caller's: it is copied once, and what comes of it is ours.
         if fast is not None:
-            own = fast(grad, y if y is own else y.clone(), lr)
+            own = fast(grad, y if y is own else y.clone(), float(lr))
             return own
         v = direction(y, grad)
-        v = torch.add(v, y - x, alpha=prox) if prox else v
-        own = y.sub_(v, alpha=lr) if y is own else torch.sub(y, v, alpha=lr)
+        v = plus(v, prox, y - x) if some(prox) else v
+        own = plus(y, -lr, v, out=y if y is own else None)
         return own
 
     return step

@@ -139,8 +139,7 @@ class Clock:
             return self._plan[1]
         method = self.method
         if self.schedule is not None:
-            lr = getattr(method, "lr") * self.schedule(counted)  # noqa: B009 - refused without lr
-            method = dataclasses.replace(method, lr=lr)
+            method = method.scaled(self.schedule(counted))
         now = self._begin(round, counted)
         steps = method.local_steps(now)
         now = dataclasses.replace(now, steps=steps)

@@ -51,7 +51,7 @@ class Reducer(Part):
             return up.map(_mean)
         weights = self._weights(self._samples, senders)
         shares = weights / weights.sum()
-        return up.map(lambda rows: shares @ rows)
+        return up.map(lambda rows: torch.tensordot(shares, rows, 1))
 
     def weight(self, senders: np.ndarray) -> float | Tensor:
         """How much all of these clients together weigh in a mean."""

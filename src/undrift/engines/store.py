@@ -32,7 +32,7 @@ class Store:
     """
 
     def __init__(self, start: dict[str, Tensor], clients: int):
-        self._all = {name: row.expand(clients, -1) for name, row in start.items()}
+        self._all = {name: row.expand(clients, *row.shape) for name, row in start.items()}
         self._own: set[str] = set()
         """Names of tensors that nobody else has seen, which may be written to."""
         self.names, self._start = [*start], start

@@ -122,15 +122,18 @@ class LogisticOracle(RegressionOracle):
         self.rows, self.exact, self.held, self.weight, self.l2 = rows, exact, held, weight, l2
         self.device, self.is_exact = exact.device, rows is exact
 
+    several = True
+
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
+        points = y if y.dim() == 3 else y.unsqueeze(1)
         if batch is not None:
-            return self._on(y.unsqueeze(1), batch)
+            return self._on(points, batch).view_as(y)
         if self.held.wasteful or (self._large and not self.held.equal):
             rows = torch.split(y, 1)
             return torch.cat([f.grad(row) for f, row in zip(self.apart, rows, strict=True)])
-        y = y.unsqueeze(1)
-        share = torch.sigmoid(torch.bmm(y, self.stack.mT))
-        return torch.baddbmm(y, share, self.stack, beta=self.l2, alpha=self.weight).squeeze(1)
+        share = torch.sigmoid(torch.bmm(points, self.stack.mT))
+        found = torch.baddbmm(points, share, self.stack, beta=self.l2, alpha=self.weight)
+        return found.view_as(y)
 
     def some(self, which: slice, exact: bool = False) -> LogisticOracle:
         rows = self.exact if exact else self.rows
@@ -151,7 +154,7 @@ class LogisticOracle(RegressionOracle):
         rows, (_, sizes) = self.held.drawn(self.rows, batch), self.held.spans(y.device)
         scale = self.weight * sizes.to(y.dtype) / (batch >= 0).sum(1, keepdim=True).clamp(min=1)
         share = scale.unsqueeze(1) * torch.sigmoid(torch.bmm(y, rows.mT))
-        return torch.baddbmm(y, share, rows, beta=self.l2).squeeze(1)
+        return torch.baddbmm(y, share, rows, beta=self.l2)
 
     @cached_property
     def _large(self) -> bool:

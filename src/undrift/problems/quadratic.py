@@ -58,6 +58,10 @@ class QuadraticOracle(Oracle):
         self._H, self._minus_q = H, minus_q
         self._factor: tuple[float, Tensor] | None = None
 
+    @property
+    def several(self) -> bool:
+        return self.sample is None and not self.noise
+
     def grad(
         self,
         y: Tensor,
@@ -67,13 +71,12 @@ class QuadraticOracle(Oracle):
     ) -> Tensor:
         if batch is not None and self.sample is not None:
             g = self.sample(y, batch)
-        elif self._H.ndim == 2:
-            H, minus_q = self.rows
-            g = torch.addcmul(minus_q, H, y)
         else:
             H, minus_q = self.rows
+            points = y if y.dim() == 3 else y.unsqueeze(1)
             # A row vector times a symmetric H is the faster product on a CPU.
-            g = torch.baddbmm(minus_q, y.unsqueeze(1), H).squeeze(1)
+            multiply = torch.addcmul if self._H.ndim == 2 else torch.baddbmm
+            g = multiply(minus_q, points, H).view_as(y)
         g = g if self.beta == 0 else g + bend(y, self.beta)
         return g if key is None else g + self.noise * directions(key, y)
 
@@ -85,14 +88,14 @@ class QuadraticOracle(Oracle):
             )
         H, minus_q = self.rows
         if self._factor is None or self._factor[0] != lam:
-            self._factor = lam, factor(H, lam)
+            self._factor = lam, factor(H if self._H.ndim == 3 else H.squeeze(1), lam)
         return back(self._factor[1], v - minus_q.view(v.shape))
 
     @cached_property
     def rows(self) -> tuple[Tensor, Tensor]:
-        """H and -q of these clients, the latter ``[C, 1, d]`` where Hessians are dense."""
+        """H of these clients, ``[C, d, d]`` or ``[C, 1, d]``, and -q as ``[C, 1, d]``."""
         H, minus_q = pick(self._H, self.members), pick(self._minus_q, self.members)
-        return H, minus_q if H.ndim == 2 else minus_q.unsqueeze(1)
+        return H.unsqueeze(1) if H.ndim == 2 else H, minus_q.unsqueeze(1)
 
 
 class MeanQuadratic(NamedTuple):

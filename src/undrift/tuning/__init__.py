@@ -1,0 +1,1 @@
+"""Step sizes and other settings that are found by runs."""
