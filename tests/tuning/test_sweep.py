@@ -101,8 +101,11 @@ def test_options_are_those_of_a_run(problem, given, cls):
 
 @pytest.mark.parametrize(
     "given",
-    [{"steps": 3, "batch": 4, "cohort": 3}, {"epochs": 2, "batch": 5}]
-    + [{"steps": 3, "batch": 2, "training": {"accumulate": 2}}],
+    [
+        {"steps": 3, "batch": 4, "cohort": 3},
+        {"epochs": 2, "batch": 5},
+        {"steps": 3, "batch": 2, "training": {"accumulate": 2}},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("problem", [LEAST, SOFTMAX], ids=lambda p: type(p).__name__)

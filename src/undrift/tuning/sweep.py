@@ -126,7 +126,7 @@ def _one_by_one(y: Tensor) -> Tensor:
 
 
 def columns(methods: Sequence[Method], like: Tensor) -> Method:
-    """One method, with a column ``[T, 1]`` for every hyper-parameter in which ``methods`` differ."""
+    """One method, with a column ``[T, 1]`` for each hyper-parameter in which ``methods`` differ."""
     one = copy.copy(methods[0])
     for name, value in values(one).items():
         every = [getattr(method, name) for method in methods]
