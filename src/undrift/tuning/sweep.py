@@ -233,6 +233,7 @@ class Sweep:
         """Why none of them could be in a stack."""
         self.failed: dict[int, Diverged | Stuck] = {}
         """Settings that cannot go on."""
+        self._dropped: dict[int, Ledger] = {}
         self.stacked = list(range(len(methods)))
         """The settings in the stack, in its order."""
         self.stack: Stack | None = None
@@ -257,6 +258,14 @@ class Sweep:
                 except (Diverged, Stuck) as error:
                     self.failed[t] = error
 
+    def keep(self, settings: Sequence[int]) -> None:
+        """Go on with these settings alone; what others have spent is still known."""
+        for t in [*self.stacked, *self.alone]:
+            if t not in settings:
+                self._dropped[t] = self.ledger(t)
+        self.alone = {t: engine for t, engine in self.alone.items() if t in settings}
+        self._narrow([place for place, t in enumerate(self.stacked) if t in settings])
+
     def x(self, t: int) -> Tensor:
         """The server's model in one setting."""
         if t in self.alone:
@@ -270,6 +279,8 @@ class Sweep:
 
     def ledger(self, t: int) -> Ledger:
         """What one setting has spent."""
+        if t in self._dropped:
+            return self._dropped[t]
         if t in self.alone:
             return self.alone[t].ledger
         assert self.stack is not None
@@ -294,16 +305,22 @@ class Sweep:
 
     def _leave(self, odd: Sequence[int]) -> None:
         """Let settings go on by themselves, and the others in a smaller stack."""
-        old = self.stack
-        assert old is not None
-        kept = [place for place, t in enumerate(self.stacked) if t not in odd]
+        assert self.stack is not None
         for place, t in enumerate(self.stacked):
             if t in odd:
                 engine = Simulate(self.methods[t], self.problem, **self.arguments)
-                engine.restore(*old.setting(place))
+                engine.restore(*self.stack.setting(place))
                 self.alone[t] = engine
-        self.stacked, self.stack = [self.stacked[place] for place in kept], None
-        if kept:
+        self._narrow([place for place, t in enumerate(self.stacked) if t not in odd])
+
+    def _narrow(self, places: Sequence[int]) -> None:
+        """Go on with some of the settings in the stack."""
+        old, everyone = self.stack, len(self.stacked)
+        self.stacked = [self.stacked[place] for place in places]
+        if old is None or len(places) == everyone:
+            return
+        self.stack = None
+        if places:
             methods = [self.methods[t] for t in self.stacked]
             self.stack = Stack(methods, self.problem, **self.arguments)
-            self.stack.narrow(old, kept)
+            self.stack.narrow(old, places)
