@@ -28,7 +28,7 @@ CLIENTS, DIM, ACCURACY, SEEDS, MU = 10, 20, 1e-3, 3, 1.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Sweep:
+class RateSweep:
     """Instances along which one constant grows."""
 
     axis: str
@@ -44,8 +44,8 @@ class Sweep:
 
 
 SWEEPS = (
-    Sweep("L/μ", (25.0, 50.0, 100.0, 200.0, 400.0), (5.0,)),
-    Sweep("δ/μ", (400.0,), (5.0, 10.0, 20.0, 40.0)),
+    RateSweep("L/μ", (25.0, 50.0, 100.0, 200.0, 400.0), (5.0,)),
+    RateSweep("δ/μ", (400.0,), (5.0, 10.0, 20.0, 40.0)),
 )
 
 

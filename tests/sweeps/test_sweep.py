@@ -14,7 +14,7 @@ from undrift.engines.judge import Diverged
 from undrift.methods import registry
 from undrift.problems import Quadratic
 from undrift.problems.named import build
-from undrift.tuning.sweep import Sweep
+from undrift.sweeps.sweep import Sweep
 
 QUADRATIC = build("quadratic", clients=6, dim=4)
 LEAST = build("least-squares", clients=6)

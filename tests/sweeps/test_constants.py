@@ -8,7 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from undrift.problems.named import build
-from undrift.tuning.constants import estimate
+from undrift.sweeps.constants import estimate
 
 EXACT = {
     "quadratic": {"clients": 8, "dim": 6},

@@ -7,7 +7,7 @@ import pytest
 
 import undrift as ud
 from undrift.problems.named import build
-from undrift.tuning.search import Search
+from undrift.sweeps.search import Search
 
 PROBLEM = build("quadratic", clients=6, dim=4)
 

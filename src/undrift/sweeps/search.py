@@ -19,7 +19,7 @@ from undrift.core.method import Method
 from undrift.core.params import BadParameters, hints
 from undrift.core.problem import Problem
 from undrift.core.stopping import USUALLY, EarlyStopping, Goal
-from undrift.tuning.sweep import Sweep
+from undrift.sweeps.sweep import Sweep
 
 Grid = Mapping[str, Sequence[float]]
 """Values to try, ascending, by hyper-parameter."""

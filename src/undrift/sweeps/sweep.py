@@ -41,7 +41,7 @@ class OddSettings(Exception):
         super().__init__(f"settings {which.tolist()}")
 
 
-class SideBySide(Problem):
+class SweepProblem(Problem):
     """``count`` copies of a problem, each with its own point: vectors are ``[..., count, d]``."""
 
     def __init__(self, inner: Problem, count: int):
@@ -60,20 +60,20 @@ class SideBySide(Problem):
     def at(self, members: np.ndarray | None = None) -> Oracle:
         key = None if members is None else members.tobytes()
         if self._last is None or self._last[0] != key:
-            self._last = key, Settings(self.inner, members, self.count)
+            self._last = key, SweepOracle(self.inner, members, self.count)
         return self._last[1]
 
     def start(self) -> Tensor:
         return self.inner.start().expand(self.count, -1)
 
-    def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> SideBySide:
-        return SideBySide(self.inner.with_label_noise(noise), self.count)
+    def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> SweepProblem:
+        return SweepProblem(self.inner.with_label_noise(noise), self.count)
 
-    def to(self, dtype: torch.dtype, device: torch.device) -> SideBySide:
-        return SideBySide(self.inner.to(dtype, device), self.count)
+    def to(self, dtype: torch.dtype, device: torch.device) -> SweepProblem:
+        return SweepProblem(self.inner.to(dtype, device), self.count)
 
 
-class Settings(Oracle):
+class SweepOracle(Oracle):
     """The problems of some clients at ``count`` points each, ``[C, count, d]``."""
 
     def __init__(self, problem: Problem, members: np.ndarray | None, count: int):
@@ -136,11 +136,11 @@ def columns(methods: Sequence[Method], like: Tensor) -> Method:
     return one
 
 
-class Stack(Simulate):
+class SweepEngine(Simulate):
     """The settings ``methods`` of one method on ``problem``, while their rounds are ordinary."""
 
     def __init__(self, methods: Sequence[Method], problem: Problem, **arguments: Any):
-        self.methods, many = list(methods), SideBySide(problem, len(methods))
+        self.methods, many = list(methods), SweepProblem(problem, len(methods))
         like = torch.empty(0, dtype=problem.dtype, device=problem.device)
         super().__init__(columns(methods, like), many, **arguments)
         for method in methods:
@@ -198,7 +198,7 @@ class Stack(Simulate):
             self.ledger, self.usual = before
             raise
 
-    def narrow(self, other: Stack, kept: Sequence[int]) -> None:
+    def narrow(self, other: SweepEngine, kept: Sequence[int]) -> None:
         """Continue from the settings ``kept`` of another stack."""
         tensors, counters = other.snapshot()
         self._continue(
@@ -236,9 +236,9 @@ class Sweep:
         self._dropped: dict[int, Ledger] = {}
         self.stacked = list(range(len(methods)))
         """The settings in the stack, in its order."""
-        self.stack: Stack | None = None
+        self.stack: SweepEngine | None = None
         try:
-            self.stack = Stack(methods, problem, **arguments)
+            self.stack = SweepEngine(methods, problem, **arguments)
         except Unsupported as error:
             self.why, self.stacked = str(error), []
             self.alone = dict(
@@ -322,5 +322,5 @@ class Sweep:
         self.stack = None
         if places:
             methods = [self.methods[t] for t in self.stacked]
-            self.stack = Stack(methods, self.problem, **self.arguments)
+            self.stack = SweepEngine(methods, self.problem, **self.arguments)
             self.stack.narrow(old, places)
