@@ -30,16 +30,15 @@ def ran(name, folder, monkeypatch):
 @pytest.mark.thorough
 def test_step_sizes(tmp_path, monkeypatch):
     theory, noisy, grid, network, decay, large = ran("step-sizes.md", tmp_path, monkeypatch)
-    ud, needed, tune = theory["ud"], theory["needed"], grid["tune"]
+    ud, needed, found = theory["ud"], theory["needed"], grid["found"]
     fedrecu = [needed(ud.FedRecu(lr=lr)) for lr in ("theory", 0.1, 0.4)]
     assert fedrecu == pytest.approx([1045, 72, 19], abs=1)
     assert needed(ud.Scaffold(lr=0.1)) == pytest.approx(72, abs=1)
     assert noisy["run"].status == "done" and noisy["run"].history.last["gap"] > 1e-6
-    for method, rounds in {ud.Scaffold: 33, ud.FedRecu: 19}.items():
-        best, found = tune(method)
-        assert best == 0.4 and found == pytest.approx(rounds, abs=1)
-    scores = network["scores"]
-    assert network["best"] not in (min(scores), max(scores))
+    for label, rounds in {"SCAFFOLD": 33, "FedRecu": 19}.items():
+        assert found[label].best == {"lr": 0.4} and not found[label].open_ends
+        assert needed(found[label].method) == pytest.approx(rounds, abs=1)
+    assert network["best"]["Scaffold"].open_ends == []
     assert network["run"].history.last["accuracy"] > 0.85
     assert decay["fading"].history.last["gap"] < 0.5 * decay["steady"].history.last["gap"]
     assert large["run"].status == "diverged" and "try lr = 0.0" in large["run"].note

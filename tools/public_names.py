@@ -21,6 +21,9 @@ PAGE = ROOT / "docs/api.md"
 RUNNING = {
     "run": "runs.api",
     "run_spec": "runs.api",
+    "tune": "tuning.tune",
+    "Tuning": "spec.space",
+    "Tunings": "tuning.found",
     "resume": "runs.api",
     "load": "runs.api",
     "Run": "runs.results",

@@ -74,6 +74,9 @@ from .runs.api import load, resume, run, run_spec
 from .runs.callbacks import CallbackFailed, Events, Moment, PerClient
 from .runs.calls import Save
 from .runs.results import History, Recorded, Run, Runs
+from .spec.space import Tuning
+from .tuning.found import Tunings
+from .tuning.tune import tune
 
 __version__: str
 
@@ -142,6 +145,8 @@ __all__ = [
     "Sparse",
     "State",
     "Training",
+    "Tuning",
+    "Tunings",
     "Unsupported",
     "Vec",
     "Wire",
@@ -166,4 +171,5 @@ __all__ = [
     "schedules",
     "spec",
     "theory",
+    "tune",
 ]

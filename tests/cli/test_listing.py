@@ -21,6 +21,7 @@ from undrift.methods import FedCET, FedTrack, Scaffold
 from undrift.objectives.base import registry as objectives
 from undrift.problems.named import registry as problems
 from undrift.spec.schema import Settings
+from undrift.spec.space import Several, Tuning
 
 
 def told(capsys, *words):
@@ -63,7 +64,7 @@ def test_the_tables_name_everything_and_fit(capsys, monkeypatch):
 def test_every_setting_of_a_spec_is_explained(capsys):
     rows = json.loads(told(capsys, "list", "settings", "--json"))
     options = [*engines.values()]
-    tables = (Settings, Training, Sampling, Fault, Judging, EarlyStopping, Goal)
+    tables = (Settings, Training, Sampling, Fault, Judging, EarlyStopping, Goal, Tuning, Several)
     tables += (*reductions.values(), *options)
     tables += (*schedules.values(), *optimisers.values())
     listed = [f.name for cls in tables for f in dataclasses.fields(cls)]
@@ -73,11 +74,11 @@ def test_every_setting_of_a_spec_is_explained(capsys):
     assert {row["name"] for row in rows if row["required"]} == {
         "name", "rounds", "size", "share", "bad", "radius", "kind", "rate", "factors"
     }  # fmt: skip
-    known = {row["name"]: row for row in rows}
+    known = {row["name"]: row for row in rows if "tune" not in row["place"]}
     assert known["clip_scope"]["default"] == "task"
     assert known["seed"]["default"] == 0
     assert known["cohort"]["takes"] == "whole number >= 1 or table, or left out"
-    assert "method" in known["schedule"]["place"] and "method" not in known["batch"]["place"]
+    assert "method" in known["schedule"]["place"] and "method" not in known["vary"]["place"]
     text = told(capsys, "list", "settings")
     assert all(f"\n  {name} " in text for name in fields)
     assert "whole number >= 1; required" in text and 'default "simulate"' in text

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import undrift as ud
+from undrift.core.stopping import Alarm
 from undrift.engines.checkpoint import Shelf
 from undrift.methods import registry
 from undrift.problems import regression
@@ -15,7 +16,7 @@ from undrift.problems.named import made
 from undrift.records.folder import Folder
 from undrift.runs import advice
 from undrift.runs.prepare import Setup, resolved
-from undrift.runs.trial import Alarm, RunPlace, Trial
+from undrift.runs.trial import RunPlace, Trial
 
 PROBLEMS = {
     "quadratic": ({}, 5.0),

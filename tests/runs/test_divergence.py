@@ -5,11 +5,11 @@ import math
 import pytest
 from tests.trials import trial
 
+from undrift.core.stopping import Alarm
 from undrift.engines import Simulate
 from undrift.methods import FedAvg
 from undrift.problems.named import made
 from undrift.runs import trial as measuring
-from undrift.runs.trial import Alarm
 
 CASES = {
     "quadratic": ({}, 0.9),

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 import undrift as ud
+from undrift.core.stopping import USUALLY
 from undrift.problems.named import build
-from undrift.sweeps.search import Search
+from undrift.sweeps.search import Limits, Search, replaced
 
 PROBLEM = build("quadratic", clients=6, dim=4)
+
+
+def search(method, problem, rounds, goal=USUALLY, seeds=(0,), **options):
+    return Search(replaced(method), dict.fromkeys(seeds, problem), rounds, goal, **options)
 
 
 def gap(method, rounds, **given):
@@ -18,7 +23,7 @@ def gap(method, rounds, **given):
 
 def test_the_best_of_a_grid_is_that_of_single_runs():
     grid = [float(lr) for lr in np.geomspace(0.01, 0.2, 8)]
-    found = Search(ud.Scaffold(lr=0.1), PROBLEM, 40, steps=4).tune({"lr": grid}, extend=False)
+    found = search(ud.Scaffold(lr=0.1), PROBLEM, 40, steps=4).tune({"lr": grid}, extend=False)
     ends = {lr: gap(ud.Scaffold(lr=lr), 40, steps=4) for lr in grid}
     assert found.method.lr == min(ends, key=ends.get)
     assert found.column == "gap"
@@ -28,25 +33,25 @@ def test_the_best_of_a_grid_is_that_of_single_runs():
 
 
 def test_a_grid_goes_on_until_the_best_is_inside():
-    small = Search(ud.FedAvg(lr=0.1), PROBLEM, 20).tune({"lr": [1e-4, 4e-4]})
+    small = search(ud.FedAvg(lr=0.1), PROBLEM, 20).tune({"lr": [1e-4, 4e-4]})
     lr = small.method.lr
-    assert not small.edges and min(small.grid["lr"]) < lr < max(small.grid["lr"])
-    large = Search(ud.FedAvg(lr=0.1), PROBLEM, 20).tune({"lr": [5.0, 20.0]})
-    assert not large.edges and large.method.lr < 5
+    assert not small.open_ends and min(small.grid["lr"]) < lr < max(small.grid["lr"])
+    large = search(ud.FedAvg(lr=0.1), PROBLEM, 20).tune({"lr": [5.0, 20.0]})
+    assert not large.open_ends and large.method.lr < 5
 
 
 def test_the_worse_half_is_given_up_and_costs_less():
     grid = {"lr": [0.001 * 2**k for k in range(8)]}
-    found = Search(ud.FedAvg(lr=0.1), PROBLEM, 80, steps=2).tune(grid, extend=False)
+    found = search(ud.FedAvg(lr=0.1), PROBLEM, 80, steps=2).tune(grid, extend=False)
     rounds = sorted(one.rounds for one in found.tried)
-    assert rounds == [10, 10, 10, 10, 20, 20, 40, 80]
+    assert rounds == [20, 20, 20, 20, 40, 40, 80, 80]
     assert found.gradients == sum(rounds) * 2 * PROBLEM.clients
 
 
 def test_seeds_are_tried_alike_and_counted():
     noisy = build("quadratic", clients=6, dim=4, noise=0.5)
-    search = Search(ud.FedAvg(lr=0.1), noisy, 16, seeds=[7, 8], steps=2)
-    found = search.tune({"lr": [0.02, 0.05]}, extend=False)
+    tried = search(ud.FedAvg(lr=0.1), noisy, 16, seeds=[7, 8], steps=2)
+    found = tried.tune({"lr": [0.02, 0.05]}, extend=False)
     assert {(dict(one.setting)["lr"], one.seed) for one in found.tried} == {
         (lr, seed) for lr in (0.02, 0.05) for seed in (7, 8)
     }
@@ -55,20 +60,55 @@ def test_seeds_are_tried_alike_and_counted():
 def test_a_target_is_reached_first_by_the_best():
     goal = ud.EarlyStopping(metric="gap", target=1e-3)
     grid = {"lr": [0.01, 0.03, 0.1]}
-    found = Search(ud.Scaffold(lr=0.1), PROBLEM, 80, goal, steps=2).tune(grid, extend=False)
+    found = search(ud.Scaffold(lr=0.1), PROBLEM, 80, goal, steps=2).tune(grid, extend=False)
     first = {dict(one.setting)["lr"]: one.reached for one in found.tried}
     reached = {lr: round for lr, round in first.items() if round is not None}
     assert found.method.lr == min(reached, key=reached.get)
 
 
-def test_what_a_method_does_not_have_is_refused():
-    with pytest.raises(ud.BadParameters) as error:
-        Search(ud.FedAvg(lr=0.1), PROBLEM, 4).tune({"momentum": [0.1]})
-    assert "momentum" in error.value.problems
+def test_what_a_method_refuses_is_no_setting_of_it():
+    found = search(ud.FedAvgM(lr=0.1, beta=0.1), PROBLEM, 8).tune(
+        {"beta": [0.3, 0.9, 2.7]}, extend=False
+    )
+    status = {dict(one.setting)["beta"]: one.status for one in found.tried}
+    assert status[2.7] == "refused" and "refused" not in (status[0.3], status[0.9])
+    assert found.best["beta"] < 1
+
+
+def test_steps_and_cohorts_are_tried_too():
+    grid = {"lr": [0.02, 0.05], "steps": [1, 4], "cohort": [3, 6]}
+    found = search(ud.FedAvg(lr=0.1), PROBLEM, 8, halve=False).tune(grid, extend=False)
+    assert found.settings == 8 and found.best["cohort"] in (3, 6)
+    spent = {one.setting: one.gradients for one in found.tried}
+    assert all(spent[s] == 8 * dict(s)["steps"] * dict(s)["cohort"] for s in spent)
+    for one in found.tried:
+        how = dict(one.setting)
+        method = ud.FedAvg(lr=how.pop("lr"))
+        assert one.value == pytest.approx(gap(method, 8, **how), rel=1e-9)
+
+
+def test_a_search_ends_when_its_gradients_are_spent():
+    limits = Limits(gradients=200)
+    found = search(ud.FedAvg(lr=0.1), PROBLEM, 400, limits=limits).tune({"lr": [0.01, 0.02, 0.04]})
+    assert {one.status for one in found.tried} == {"given up"}
+    assert 200 <= found.gradients < 400
+
+
+def test_what_is_known_is_not_run_again(monkeypatch):
+    heard = []
+    grid = {"lr": [0.001, 0.002]}
+    first = search(ud.FedAvg(lr=0.1), PROBLEM, 20, heard=heard.append).tune(grid)
+    assert heard[-1] == first.tried and len(heard) > 1
+    again = search(ud.FedAvg(lr=0.1), PROBLEM, 20, known=heard[0])
+    monkeypatch.setattr(again, "_tried", lambda settings, *_: pytest.fail(f"ran {settings}"))
+    again.run([one.setting for one in heard[0]])
+    whole = search(ud.FedAvg(lr=0.1), PROBLEM, 20, known=first.tried)
+    monkeypatch.setattr(whole, "_tried", lambda settings, *_: pytest.fail(f"ran {settings}"))
+    assert whole.tune(grid).best == first.best
 
 
 def test_two_hyper_parameters_are_a_product():
-    found = Search(ud.FedProx(lr=0.1, mu=0.1), PROBLEM, 8).tune(
+    found = search(ud.FedProx(lr=0.1, mu=0.1), PROBLEM, 8).tune(
         {"lr": [0.01, 0.1], "mu": [0.1, 1.0]}, extend=False
     )
     assert len({one.setting for one in found.tried}) == 4

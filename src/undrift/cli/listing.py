@@ -148,6 +148,7 @@ def with_parameters(kinds: Mapping[str, Any]) -> Listing:
 def settings() -> Listing:
     from undrift.core import aggregation, cohort, faults, optimisers, options, schedules, stopping
     from undrift.engines.options import registry as engines
+    from undrift.spec import space
     from undrift.spec.schema import PER_METHOD, SETTINGS, Settings
 
     known = {row.name: row for row in explained(Settings)}
@@ -162,6 +163,9 @@ def settings() -> Listing:
         "in [judge]": explained(faults.Judging),
         "in [stop]": explained(stopping.EarlyStopping),
         'in [best]; best = "loss" is the same as metric = "loss"': explained(stopping.Goal),
+        "in [tune], which undrift tune reads": explained(space.Tuning),
+        "in place of a number of a [[method]] that is tuned, or run with each; a list is the same "
+        "as values": explained(space.Several),
     }
     named: dict[str, Mapping[str, Any]] = {
         "aggregation": aggregation.registry,

@@ -26,6 +26,8 @@ from undrift.core.schedules import Schedule
 from undrift.core.struct import Vec
 
 Scope = Literal["task", "whole", "reference"]
+OF_RUNS = ("steps", "batch", "cohort")
+"""Numbers of a run that a method may be tried with several of, as of its hyper-parameters."""
 StepsOfEach = Annotated[list[Count], Rule("list of whole number >= 1, one for each client", len)]
 
 

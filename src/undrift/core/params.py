@@ -230,6 +230,12 @@ def numeric(hint: object) -> bool:
     return base in (float, int) or any(map(numeric, choices))
 
 
+def integral(hint: object) -> bool:
+    """Whether the numbers that the field holds are whole."""
+    base, _, choices = _parts(hint)
+    return base is int or any(map(integral, choices))
+
+
 @cache
 def needed(cls: type) -> list[str]:
     """The fields without a default."""

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
+from undrift.core.params import BadParameters
 from undrift.core.problem import Samples
 from undrift.plots.columns import JUDGES, metric
 from undrift.records.differences import Against, against
 from undrift.records.folder import METRIC_SAMPLES, PYTHON, BadFolder, Folder, Outcome, Row
 from undrift.records.journal import RunRecord
 from undrift.records.rows import METRICS, key_of
+from undrift.report.numbers import names
 from undrift.report.summary import ON, aim, summarise
 from undrift.report.table import Table
 from undrift.report.tables import Document, MethodSetting, differences, results
-from undrift.spec.schema import varied
+from undrift.spec.schema import TUNED, varied
+from undrift.spec.space import TuningNote
 
 SMOOTH = 10
 """Rows that accuracies of long runs are averaged over, unless a spec says otherwise."""
+
+UNEQUAL = 2
+"""Times the least effort of tuning that another method may have had."""
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -65,6 +72,8 @@ class Comparison:
         self.outcomes: list[Outcome] = []
         self.settings: dict[str, MethodSetting] = {}
         """By label."""
+        self.tuned: dict[str, TuningNote | None] = {}
+        """How the values of each method were found, by label."""
         self.biased: set[str] = set()
         """Labels of methods with a bias, where there is an optimum to reach."""
         self.problems: dict[str, dict[str, object]] = {}
@@ -77,6 +86,8 @@ class Comparison:
             for table in run.document.get("method", []):
                 label = run.prefix + table["label"]
                 self.settings[label] = MethodSetting(table, run.document)
+                with suppress(BadParameters):  # of a file of somebody else's
+                    self.tuned[label] = TuningNote.read(table[TUNED]) if TUNED in table else None
                 if column == "gap" and self.settings[label].biased:
                     self.biased.add(label)
                 planned[label] = dict.fromkeys(run.document.get("seed", [0]))
@@ -100,7 +111,7 @@ class Comparison:
         self.varied = vary[:1] if common(vary) else each
         """What the seeds vary, in words: once, or for each run where they differ."""
         several = [other_samples(runs), other_problems(runs)] if len(runs) > 1 else []
-        self.mixed = [text for text in several if text]
+        self.mixed = [text for text in [*several, unequal(self.tuned)] if text]
         """Warnings where the numbers of these runs cannot be compared."""
 
     @property
@@ -123,6 +134,7 @@ class Comparison:
             varied=self.varied,
             samples=self.samples,
             mixed=self.mixed,
+            tuned={label: str(note) for label, note in self.tuned.items() if note},
             wide=wide,
         )
 
@@ -244,6 +256,24 @@ def other_problems(runs: Sequence[RunOnDisk]) -> str:
     if not apart:
         return ""
     return f"no differences are taken between problems: {'; '.join(apart)}"
+
+
+def unequal(tuned: Mapping[str, TuningNote | None]) -> str:
+    """A warning where methods were tuned by unequal effort; empty otherwise."""
+    known = {label: note for label, note in tuned.items() if note}
+    if not known:
+        return ""
+    if others := [label for label in tuned if label not in known]:
+        return f"unequal tuning: {names(others)} had no tuning, {names([*known])} had"
+    for what in ("settings", "gradients"):
+        spent = {label: getattr(note, what) for label, note in known.items()}
+        if max(spent.values()) > UNEQUAL * min(spent.values()):
+            most, least = max(spent, key=spent.__getitem__), min(spent, key=spent.__getitem__)
+            return (
+                f"unequal tuning: {most} was tuned by {spent[most]:,} {what}, "
+                f"{least} by {spent[least]:,}"
+            )
+    return ""
 
 
 def common(values: Iterable[Value | None]) -> Value | None:

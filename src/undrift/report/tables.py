@@ -79,13 +79,15 @@ def results(
     varied: Sequence[str] = (),
     samples: Samples | None = None,
     mixed: Sequence[str] = (),
+    tuned: Mapping[str, str] | None = None,
     wide: bool = False,
 ) -> Table:
     """Where each method ended, and what it spent until the target, or in all.
 
     ``note`` is printed next to every accuracy, ``varied`` has what seeds vary, in words, and
-    ``mixed`` warnings about numbers that cannot be compared; ``samples`` are those that losses and
-    accuracies are of. A ``wide`` table has more columns than a terminal has room for.
+    ``mixed`` warnings about numbers that cannot be compared; ``tuned`` has what a method was tuned
+    over, by label; ``samples`` are those that losses and accuracies are of. A ``wide`` table has
+    more columns than a terminal has room for.
     """
     column = summaries[0].metric if summaries else "gap"
     aimed, judged = target is not None or column == "gap", column == "accuracy"
@@ -118,6 +120,8 @@ def results(
         some = 0 < s.reached < s.seeds
         text = f"{s.reached} of {s.seeds} seeds reached it" if some else s.status
         row["outcome"] = Cell(text, kind=kind(s.statuses))
+        if tuned:
+            row["tuned over"] = Cell(tuned.get(s.label, NONE))
         head, rows = [*row], [*rows, [*row.values()]]
     if aimed:
         mark_best(rows, map(head.index, counted), min)
@@ -148,10 +152,13 @@ def results(
         notes += [f"seeds vary {what}" for what in varied]
     if any(s.without_end for s in summaries):
         notes.append(NO_END)
+    if tuned:
+        notes.append("tuned over: what was tried of each method, with other seeds; by undrift tune")
     if same := [s.label for s in summaries if not s.seeded]:
         notes.append(f"run once, for no seed changes it: {names(same)}")
     notes += [*mixed, *partly(summaries)]
-    return Table(head, rows, ["outcome"], notes, "Results", "Where each method ended")
+    words = ["outcome", "tuned over"]
+    return Table(head, rows, words, notes, "Results", "Where each method ended")
 
 
 def parameters(summaries: Sequence[Summary], settings: Mapping[str, MethodSetting]) -> Table:

@@ -166,9 +166,9 @@ def lay_out(
     """The tasks of a spec with one seed, without those that ``complaints`` are added about."""
     problems = (build or build_all)(spec, seed, complaints)
     tasks = []
-    for i, entry in enumerate(spec.entries):
+    for entry in spec.entries:
         problem = problems.get(entry.objective)
-        if problem is not None and (task := _task(spec, i, entry, problem, complaints)):
+        if problem is not None and (task := _task(spec, entry, problem, complaints)):
             tasks.append(task)
     return tasks
 
@@ -221,21 +221,20 @@ def together(before: str | None, digest: str | None) -> str | None:
     return hashlib.sha256(f"{before} {digest}".encode()).hexdigest()
 
 
-def _task(
-    spec: Spec, i: int, entry: Entry, problem: Problem, complaints: list[Complaint]
-) -> Task | None:
+def _task(spec: Spec, entry: Entry, problem: Problem, complaints: list[Complaint]) -> Task | None:
     """One method on its problem; ``None``, and complaints, where it cannot run."""
-    say_where, cohort = spec.origin.complaint, spec.cohort or Sampling(problem.clients)
+    say_where, cohort = spec.origin.complaint, entry.options.cohort or Sampling(problem.clients)
     label, method, rounds = entry.label, entry.method, entry.rounds
     setup = Setup(**vars(entry.options), engine=spec.engine)
+    every = spec.every or usual_every(problem, spec.cohort)  # the same for all methods
     try:
-        task = resolved(label, method, problem, setup, rounds, spec.every, spec.per_client)
+        task = resolved(label, method, problem, setup, rounds, every, spec.per_client)
     except ValueError as error:
         field = next(iter(entry.method.open_fields()), "name")
-        complaints.append(say_where(("method", i, field), str(error)))
+        complaints.append(say_where(("method", entry.place, field), str(error)))
         return None
     for field, text in task.refuse():
-        path = path_of(field, i, entry.given)
+        path = path_of(field, entry.place, entry.given)
         complaints.append(say_where(path, text))
     engine = load(spec.engine.name)
     try:

@@ -29,27 +29,50 @@ from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_images, own_probl
 from undrift.spec.document import parsed
 from undrift.spec.document import read as text_of
 from undrift.spec.errors import BadFile, BadSpec, Complaint, Keys, Origin, keys_of
-from undrift.spec.schema import PER_METHOD, SETTINGS, Entry, Label, Settings, Spec, Values, path_of
+from undrift.spec.schema import (
+    PER_METHOD,
+    SETTINGS,
+    TUNED,
+    Entry,
+    Label,
+    Settings,
+    Spec,
+    Values,
+    path_of,
+)
+from undrift.spec.space import (
+    Several,
+    Space,
+    Tuning,
+    TuningNote,
+    called,
+    settings,
+    spaces,
+    whole,
+)
 from undrift.spec.user_files import NAMES, Code, UserCall, UserFiles, parameters
 
 ITEM = "item"
 """The table that tells what a paper shows with the spec; ``undrift reproduce`` reads it."""
 CALLS: Sequence[str] = ("network", "data")
 """Tables that call a function of the user's, for the problem images."""
-TABLES = ("problem", *CALLS, "method")
+TABLES = ("problem", *CALLS, "method", "tune")
 """Keys of the top besides the settings."""
 SHORT = {"cohort": "size", "best": "metric"}
 """The key of a table that a value alone stands for; of other tables it is their name."""
 
 
-def load(source: str | Path, flags: Iterable[str] = (), code: Code | None = None) -> Spec:
+def load(
+    source: str | Path, flags: Iterable[str] = (), code: Code | None = None, tune: bool = False
+) -> Spec:
     """Read a spec file; each flag ``KEY=VALUE`` overrides one of its values.
 
-    The Python files that a spec names are executed; ``code`` is called before that, and may raise.
-    Raises :class:`BadSpec`.
+    A method with several values of a hyper-parameter is several methods, or one with spaces where
+    it is read to ``tune`` it. The Python files that a spec names are executed; ``code`` is called
+    before that, and may raise. Raises :class:`BadSpec`.
     """
     text = text_of(source)
-    return Reader(parsed(text, str(source)), Origin(str(source), text), code).spec(flags)
+    return Reader(parsed(text, str(source)), Origin(str(source), text), code, tune).spec(flags)
 
 
 def parse(
@@ -62,9 +85,11 @@ def parse(
 class Reader:
     """One reading of a document; complaints are gathered until all of it has been read."""
 
-    def __init__(self, document: Values, origin: Origin, code: Code | None = None):
+    def __init__(
+        self, document: Values, origin: Origin, code: Code | None = None, tune: bool = False
+    ):
         self.document = deepcopy(document)  # flags change it in place
-        self.origin = origin
+        self.origin, self.tune = origin, tune
         found = self.document.get("method")
         self.methods: list[Any] = found if isinstance(found, list) else []
         self.files = UserFiles(Path(origin.source).parent, code)
@@ -84,6 +109,9 @@ class Reader:
             if key in self.document and (call := self.call(key)):
                 calls[key] = call
         problem = self.problem(calls)
+        tuning = Tuning()
+        with self.complaining(("tune",)):
+            tuning = Tuning.read(self.document.get("tune", tuning))
         given = without(self.document, (*TABLES, ITEM))
         top = self.settings(given, (), given.get("batch"))
         for part in top.get("vary", ()):
@@ -93,11 +121,12 @@ class Reader:
         clients = getattr(problem, "clients", None)
         entries = dict[str, Entry]()
         for i, kind in kinds.items():
-            if entry := self.entry(i, kind, top, clients):
-                if entry.label in entries:
-                    text = f"two methods are called {entry.label!r}: give one another label"
-                    self.complain(("method", i), {"label": text})
-                entries[entry.label] = entry
+            for table, space in self.settled(i, kind):
+                if entry := self.entry(i, table, space, kind, top, clients):
+                    if entry.label in entries:
+                        text = f"two methods are called {entry.label!r}: give one another label"
+                        self.complain(("method", i), {"label": text})
+                    entries[entry.label] = entry
         if not self.methods:
             self.complain((), {"method": "no methods: write [[method]], with two brackets"})
         if self.complaints or problem is None:
@@ -109,6 +138,7 @@ class Reader:
             problem_name=self.document["problem"]["name"],
             problem_file=self.document["problem"].get("file"),
             entries=tuple(entries.values()),
+            tune=tuning,
             sources=dict(sorted(self.files.sources.items())),
             origin=self.origin,
         )
@@ -197,13 +227,46 @@ class Reader:
             return UserCall(table["file"], maker.__name__, maker, values)
         return None
 
-    def entry(self, i: int, kind: type[Method], top: Values, clients: int | None) -> Entry | None:
+    def settled(self, i: int, kind: type[Method]) -> Iterator[tuple[Values, Space]]:
+        """The table of the i-th method with one value for each number: one for each setting of its
+        grid, or where it is tuned the first one and its spaces.
+        """
+        table, space = self.methods[i], dict[str, Several]()
+        written = spaces(table, kind)
+        for name, value in written.items():
+            with self.complaining(("method", i, name)):
+                found = Several.read(value)
+                if not self.tune and found.grid() is None:
+                    text = "give n, the number of values; undrift tune draws them"
+                    raise BadParameters(name, {"n": f"{name}: {text}"})
+                space[name] = found
+        if len(space) < len(written):  # and there are complaints
+            return
+        if not space:
+            yield table, {}
+        elif self.tune:
+            first = {name: whole(name, kind, some.ends[0]) for name, some in space.items()}
+            yield table | first, space
+        else:
+            label = str(table.get("label", kind.__name__))
+            for setting in settings(space, kind):
+                yield table | setting | {"label": called(label, setting)}, {}
+
+    def entry(
+        self,
+        i: int,
+        table: Values,
+        space: Space,
+        kind: type[Method],
+        top: Values,
+        clients: int | None,
+    ) -> Entry | None:
         """The i-th method: how it trains is as the top has it, but for what its own table has."""
-        table = self.methods[i]
         given = {key: table[key] for key in PER_METHOD if key in table}
         if isinstance(given.get("training"), dict):
             given["training"] = vars(top.get("training", PLAIN)) | given["training"]
-        own = self.settings(given, ("method", i), top.get("batch"), partial=True)
+        batch = given.get("batch", top.get("batch"))
+        own = self.settings(given, ("method", i), batch, partial=True)
         used = top | ({"steps": 1} if "epochs" in given else {}) | own
         if "steps" in given:
             used["epochs"] = None
@@ -212,7 +275,8 @@ class Reader:
             self.complain(("method", i), {"label": not_allowed("label", label, describe(Label))})
         with self.complaining(("method", i)):
             names = [*hints(kind), *PER_METHOD, "label"]
-            method = made(kind, without(table, (*PER_METHOD, *NAMES, "label")), names=names)
+            rest = without(table, (*PER_METHOD, *NAMES, "label", TUNED))
+            method = made(kind, rest, names=names)
             options = RunOptions(**{name: used[name] for name in hints(RunOptions) if name in used})
             for field, text in refuse(method, options, clients):
                 self.complaints.append(self.origin.complaint(path_of(field, i, table), text))
@@ -223,6 +287,9 @@ class Reader:
                 options=options,
                 objective=used.get("objective"),
                 given=table,
+                space=space,
+                place=i,
+                tuned=TuningNote.read(table[TUNED]) if TUNED in table else None,
             )
         return None
 

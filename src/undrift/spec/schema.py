@@ -30,6 +30,7 @@ from undrift.objectives import Objective
 from undrift.problems.named import Named, find
 from undrift.spec.document import toml
 from undrift.spec.errors import Complaint, Keys, Origin, keys_of
+from undrift.spec.space import Seeds, Space, Tuning, TuningNote
 from undrift.spec.user_files import UserCall
 
 Values = dict[str, Any]
@@ -62,7 +63,6 @@ Device = Annotated[
         re.compile(r"mps|(cpu|cuda)(:\d+)?").fullmatch,
     ),
 ]
-Seeds = Annotated[list[Natural], Rule("a list of one or more different ones", _different)]
 Part = Literal["draws", "start", "split"]
 DRAWS: list[Part] = ["draws"]
 Parts = Annotated[list[Part], Rule(_PARTS, _different)]
@@ -132,8 +132,19 @@ class Settings(RunOptions):
         return found
 
 
-PER_METHOD = ("rounds", "steps", "epochs", "schedule", "training", "objective")
+PER_METHOD = (
+    "rounds",
+    "steps",
+    "epochs",
+    "cohort",
+    "batch",
+    "schedule",
+    "training",
+    "objective",
+)
 """Settings that a [[method]] may have for itself; at the top they are for all methods."""
+TUNED = "tuned"
+"""The key of a [[method]] with how its values were found."""
 SETTINGS = tuple(dict.fromkeys(("name", *PER_METHOD, *hints(Settings))))
 """The keys of the top."""
 
@@ -149,6 +160,11 @@ class Entry:
     objective: Objective | None
     given: Table
     """The table as it stands in the spec; its file is relative to that."""
+    space: Space = dataclasses.field(default_factory=dict)
+    """What is to be tuned."""
+    place: int = 0
+    """The number of its [[method]], from 0."""
+    tuned: TuningNote | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,6 +179,7 @@ class Spec(Settings):
     calls: Mapping[str, UserCall] = dataclasses.field(default_factory=dict)
     """A network and data of the user's, for the problem images."""
     entries: tuple[Entry, ...]
+    tune: Tuning = dataclasses.field(default_factory=Tuning, compare=False)
     sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
     """The users' files, by their place relative to the spec, in its order."""
     origin: Origin = dataclasses.field(compare=False, repr=False)
@@ -183,7 +200,8 @@ class Spec(Settings):
 
     def complaint(self, i: int, field: str, text: str) -> Complaint:
         """A complaint about ``field`` of the i-th method, at the place where the spec has it."""
-        return self.origin.complaint(path_of(field, i, self.entries[i].given), text)
+        entry = self.entries[i]
+        return self.origin.complaint(path_of(field, entry.place, entry.given), text)
 
     def document(self) -> Values:
         """The spec with every default written out, as TOML holds it."""
@@ -218,7 +236,7 @@ class Spec(Settings):
             "label": entry.label,
             "file": entry.given.get("file"),
         }
-        return {**head, **own, **values(entry.method)}
+        return {**head, **own, **values(entry.method), **entry.space, TUNED: entry.tuned}
 
 
 def normal(document: Table) -> Values:

@@ -1,7 +1,7 @@
 """The best hyper-parameters of a method on a problem, by runs side by side.
 
-All settings of a grid begin together; at an eighth, a quarter and a half of the rounds the worse
-half is given up. Where the best one is the least or the largest of its grid, the grid goes on that
+All settings of a grid begin together; at a quarter and a half of the rounds the worse half is
+given up. Where the best one is the least or the largest of its grid, the grid goes on that
 way until the best is inside. A setting that diverges is worse than any that does not.
 """
 
@@ -10,26 +10,32 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from undrift.core.cohort import Sampling
 from undrift.core.method import Method
-from undrift.core.params import BadParameters, hints
+from undrift.core.options import OF_RUNS
 from undrift.core.problem import Problem
-from undrift.core.stopping import USUALLY, EarlyStopping, Goal
+from undrift.core.stopping import USUALLY, Alarm, EarlyStopping, Goal
 from undrift.sweeps.sweep import Sweep
 
 Grid = Mapping[str, Sequence[float]]
-"""Values to try, ascending, by hyper-parameter."""
+"""Values to try, ascending, by name."""
 Setting = tuple[tuple[str, float], ...]
-CUTS = (1 / 8, 1 / 4, 1 / 2)
+Make = Callable[[dict[str, float], Problem], Method]
+"""The method with some hyper-parameters set. Raises ``ValueError`` where it cannot have them."""
+CUTS = (1 / 4, 1 / 2)
 """Shares of the rounds at which half of the settings is given up."""
 LOOKS = 40
 """How often a run is measured."""
 EXTENSIONS = 6
 """How often a grid is extended at most."""
+BEYOND = 3
+"""Values by which it is."""
 
 
 class Tried(NamedTuple):
@@ -44,87 +50,171 @@ class Tried(NamedTuple):
     reached: int | None
     """The round in which a target was first seen reached."""
     status: str
-    """done, given up or diverged."""
+    """done, given up, diverged, or refused by the method."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
     """What was found for one method."""
 
+    best: dict[str, float]
     method: Method
-    """The best."""
+    """With the best setting."""
     grid: dict[str, list[float]]
-    """All values of each hyper-parameter that were tried."""
+    """All values that were tried, by name."""
     tried: list[Tried]
     column: str
     """The name of the number that settings were compared by."""
-    edges: list[str]
-    """Hyper-parameters whose best value is still the least or the largest that was tried."""
+    open_ends: list[str]
+    """What the best value of is still the least or the largest that was tried, of a grid."""
 
     @property
     def gradients(self) -> int:
         """Of all runs together."""
         return sum(one.gradients for one in self.tried)
 
+    @property
+    def settings(self) -> int:
+        """How many were tried."""
+        return len({one.setting for one in self.tried})
+
+    def document(self) -> dict[str, object]:
+        """For JSON."""
+        edges = {name: self.edge(name) for name in self.best}
+        names = ("best", "grid", "column", "open_ends", "settings", "gradients")
+        return {name: getattr(self, name) for name in names} | {"edges": edges}
+
+    def edge(self, name: str) -> float | None:
+        """The least value above the best one with which it diverged, all others as they are best;
+        ``None`` where none did.
+        """
+        others = {key: value for key, value in self.best.items() if key != name}
+        failed = []
+        for one in self.tried:
+            here = dict(one.setting)
+            value = here.pop(name)
+            if one.status == "diverged" and here == others and value > self.best[name]:
+                failed.append(value)
+        return min(failed, default=None)
+
+
+@dataclasses.dataclass
+class Limits:
+    """What a search may spend; a limit of seconds makes it depend on the machine."""
+
+    gradients: float = math.inf
+    seconds: float = math.inf
+    since: float = dataclasses.field(default_factory=time.monotonic)
+
+    def over(self, gradients: int) -> bool:
+        return gradients >= self.gradients or time.monotonic() - self.since >= self.seconds
+
 
 class Search:
-    """Settings of one method on one problem, compared after ``rounds`` by ``goal``."""
+    """Settings of one method, compared after ``rounds`` by ``goal``; ``problems`` are by seed.
+
+    ``known`` are runs of an earlier search, which are not run again; ``heard`` is told of all runs
+    whenever some have ended; ``draws`` has the seed of the engine for each seed.
+    """
 
     def __init__(
         self,
-        method: Method,
-        problem: Problem,
+        make: Make,
+        problems: Mapping[int, Problem],
         rounds: int,
         goal: Goal = USUALLY,
-        seeds: Sequence[int] = (0,),
+        *,
+        halve: bool = True,
+        limits: Limits | None = None,
+        known: Iterable[Tried] = (),
+        heard: Callable[[list[Tried]], object] | None = None,
+        draws: Callable[[int], int] = int,
         **options: object,
     ):
-        self.method, self.problem, self.rounds, self.goal = method, problem, rounds, goal
-        self.seeds, self.options = list(seeds), options
+        self.make, self.problems, self.rounds, self.goal = make, problems, rounds, goal
+        self.halve, self.limits, self.options = halve, limits or Limits(), options
+        self.known = {(one.setting, one.seed): one for one in known}
+        self.heard, self.draws = heard, draws
         self.tried: dict[Setting, list[Tried]] = {}
-        self.column = ""
+        first = next(iter(problems.values()))
+        self.row = first.metrics(first.start())
+        self.column = goal.column(self.row)
 
     def tune(self, grid: Grid, extend: bool = True) -> Tuned:
         """The best setting of a grid, which is extended where that is at its edge."""
-        unknown = [name for name in grid if name not in hints(type(self.method))]
-        if unknown or not grid or not all(len(values) for values in grid.values()):
-            text = f"{type(self.method).__name__} has no {', '.join(unknown)} that could be tuned"
-            raise BadParameters("tune", {unknown[0] if unknown else "grid": text})
-        values = {name: sorted(set(some)) for name, some in grid.items()}
+        values = {name: sorted({*some}) for name, some in grid.items()}
         self.run(product(values))
         for _ in range(EXTENSIONS if extend else 0):
             more = self._extended(values)
-            if not more:
+            if not more or self.limits.over(self.gradients):
                 break
             self.run([setting for setting in more if setting not in self.tried])
         best = dict(self.best())
-        edges = [n for n, v in best.items() if len(values[n]) > 1 and v in _ends(values[n])]
-        method = dataclasses.replace(self.method, **best)
-        return Tuned(method, values, [*itertools.chain(*self.tried.values())], self.column, edges)
+        return self.found([name for name, some in values.items() if _at_end(best[name], some)])
+
+    def found(self, open_ends: Sequence[str] = ()) -> Tuned:
+        """The best of all that were tried."""
+        best, every = dict(self.best()), [*itertools.chain(*self.tried.values())]
+        grid = {name: sorted({dict(one.setting)[name] for one in every}) for name in best}
+        method = self.make(_of_method(best), next(iter(self.problems.values())))
+        return Tuned(best, method, grid, every, self.column, list(open_ends))
+
+    @property
+    def gradients(self) -> int:
+        return sum(one.gradients for some in self.tried.values() for one in some)
 
     def run(self, settings: Sequence[Setting]) -> None:
-        """Try these settings with every seed."""
-        methods = [dataclasses.replace(self.method, **dict(setting)) for setting in settings]
-        for seed in self.seeds:
-            race = Sweep(methods, self.problem, seed=seed, **self.options)
-            for setting, one in zip(settings, self._race(race, settings, seed), strict=True):
-                self.tried.setdefault(setting, []).append(one)
+        """Try these settings with every seed, side by side where hyper-parameters alone differ."""
+        alike: dict[Setting, list[Setting]] = {}
+        for setting in dict.fromkeys(settings):
+            alike.setdefault(_of_run(setting), []).append(setting)
+        for how, some in alike.items():
+            for seed, problem in self.problems.items():
+                found = [self.known.get((setting, seed)) for setting in some]
+                ended = [one for one in found if one is not None]
+                if len(ended) < len(some):
+                    ended = self._tried(some, dict(how), seed, problem)
+                for one in ended:
+                    self.tried.setdefault(one.setting, []).append(one)
+                if self.heard:
+                    self.heard([*itertools.chain(*self.tried.values())])
 
     def best(self) -> Setting:
         """The best of all that were tried."""
-        return min(self.tried, key=lambda setting: self._badness(self.tried[setting]))
+        return min(self.tried, key=lambda setting: self.badness(self.tried[setting]))
 
-    def _badness(self, runs: Sequence[Tried]) -> tuple[float, ...]:
-        """By this a setting comes before others: diverged and given up ones last."""
+    def badness(self, runs: Sequence[Tried]) -> tuple[float, ...]:
+        """By this a setting comes before others: refused, diverged and given up ones last."""
         unfinished = sum(one.status != "done" for one in runs)
-        diverged = sum(one.status == "diverged" for one in runs)
+        failed = sum(one.status in ("diverged", "refused") for one in runs)
         late = sum(math.inf if one.reached is None else one.reached for one in runs)
         sign = -1 if self.goal.larger(self.column) else 1
-        return diverged, unfinished, late, sign * float(np.mean([one.value for one in runs]))
+        mean = float(np.mean([one.value for one in runs]))
+        return failed, unfinished, late, sign * mean if math.isfinite(mean) else math.inf
+
+    def _tried(
+        self, settings: Sequence[Setting], how: dict[str, float], seed: int, problem: Problem
+    ) -> list[Tried]:
+        """One race of settings that differ in hyper-parameters alone."""
+        given = {**self.options, **how}
+        if "cohort" in how:
+            given["cohort"] = Sampling(int(how["cohort"]))
+        methods, found = dict[Setting, Method](), list[Tried]()
+        for setting in settings:
+            try:
+                methods[setting] = self.make(_of_method(dict(setting)), problem)
+            except ValueError:
+                found.append(Tried(setting, seed, 0, 0, math.nan, None, "refused"))
+        if methods:
+            race = Sweep([*methods.values()], problem, seed=self.draws(seed), **given)
+            found += self._race(race, [*methods], seed)
+        return found
 
     def _race(self, race: Sweep, settings: Sequence[Setting], seed: int) -> list[Tried]:
         alive, found = list(range(len(settings))), dict[int, Tried]()
         value, reached = dict[int, float](), dict[int, int]()
+        alarms = [Alarm.first(self.row) for _ in settings]
+        aim = self.goal if isinstance(self.goal, EarlyStopping) else None
         every = max(1, self.rounds // LOOKS)
         cuts = {max(every, int(share * self.rounds) // every * every) for share in CUTS}
 
@@ -136,23 +226,25 @@ class Search:
 
         for done in range(1, self.rounds + 1):
             race.run_round()
-            for t in [t for t in alive if t in race.failed]:
-                noted(t, done, "diverged")
-                alive.remove(t)
-            if done % every and done < self.rounds:
-                continue
-            for t in alive:
+            leave = {t: "diverged" for t in alive if t in race.failed}
+            looked = alive if done % every == 0 or done == self.rounds else []
+            for t in [t for t in looked if t not in leave]:
                 row = race.metrics(t)
-                self.column = self.column or self.goal.column(row)
                 value[t] = row[self.column]
-                if isinstance(self.goal, EarlyStopping) and self.goal.reached(
-                    self.column, value[t]
-                ):
+                if alarms[t].look(row, None):
+                    leave[t] = "diverged"
+                elif aim and aim.reached(self.column, value[t]):
                     reached.setdefault(t, done)
-            if done in cuts and len(alive) > 1:
-                for t in self._worse(alive, value, reached):
-                    noted(t, done, "given up")
-                    alive.remove(t)
+            sound = [t for t in looked if t not in leave]
+            spent = self.gradients + sum(race.ledger(t).gradients for t in range(len(settings)))
+            if sound and done < self.rounds and self.limits.over(spent):
+                leave |= dict.fromkeys(sound, "given up")
+            elif self.halve and done in cuts and len(sound) > 1:
+                leave |= dict.fromkeys(self._worse(sound, value, reached), "given up")
+            for t, status in leave.items():
+                noted(t, done, status)
+            if leave:
+                alive = [t for t in alive if t not in leave]
                 race.keep(alive)
             if not alive:
                 break
@@ -167,9 +259,8 @@ class Search:
         sign = -1 if self.goal.larger(self.column) else 1
 
         def badness(t: int) -> tuple[float, float]:
-            return reached.get(t, math.inf), sign * value[t] if math.isfinite(
-                value[t]
-            ) else math.inf
+            finite = math.isfinite(value[t])
+            return reached.get(t, math.inf), sign * value[t] if finite else math.inf
 
         return sorted(alive, key=badness)[(len(alive) + 1) // 2 :]
 
@@ -177,20 +268,37 @@ class Search:
         """New settings beyond the edges that the best one is at; the grid takes them in."""
         best, new = dict(self.best()), dict[str, list[float]]()
         for name, some in values.items():
-            if len(some) < 2 or best[name] not in _ends(some) or min(some) <= 0:
+            if not _at_end(best[name], some) or min(some) <= 0:
                 continue
             low = best[name] == some[0]
             ratio = some[1] / some[0] if low else some[-1] / some[-2]
-            new[name] = [some[0] / ratio] if low else [some[-1] * ratio]
+            powers = [ratio ** (k + 1) for k in range(BEYOND)]
+            beyond = [some[0] / power if low else some[-1] * power for power in powers]
+            new[name] = [float(f"{value:.6g}") for value in beyond]
             values[name] = sorted(some + new[name])
         return product({name: new.get(name, [best[name]]) for name in values}) if new else []
 
 
-def product(values: Mapping[str, Sequence[float]]) -> list[Setting]:
+def product(values: Grid) -> list[Setting]:
     """Every combination."""
     names = list(values)
     return [tuple(zip(names, some, strict=True)) for some in itertools.product(*values.values())]
 
 
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    return values[0], values[-1]
+def replaced(method: Method) -> Make:
+    """Makes ``method`` with other hyper-parameters."""
+    return lambda setting, _: dataclasses.replace(method, **setting)
+
+
+def _of_run(setting: Setting) -> Setting:
+    return tuple(pair for pair in setting if pair[0] in OF_RUNS)
+
+
+def _of_method(setting: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in setting.items() if name not in OF_RUNS}
+
+
+def _at_end(value: float, values: Sequence[float]) -> bool:
+    """Whether others may be better; how many steps, samples and clients there are is the user's."""
+    several = len(values) > 1 and not isinstance(value, int)
+    return several and value in (values[0], values[-1])

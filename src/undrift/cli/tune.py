@@ -1,0 +1,63 @@
+"""``tune``: the best hyper-parameters of every method of a spec, each by the same effort."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+
+from undrift.cli.output import result, result_json, say
+from undrift.cli.parser import Parser, natural, positive
+from undrift.cli.run import SET, executes
+from undrift.sweeps.search import Tried
+
+
+def add(parser: Parser) -> None:
+    parser.description = (
+        "Find the best hyper-parameters of every method of a spec. Lists and tables in a method "
+        "say what is tried: lr = [0.05, 0.1], lr = { log = [1e-3, 1], n = 8 }; without any, lr is "
+        "tried from an eighth to eight times the given one. Grids are extended where the best is "
+        "at their edge. [tune] in the spec says how: rounds, seed, goal, target, samples ...\n"
+        "The folder NAME-tuning has the spec with the values found, a table, response curves, and "
+        "all that was tried; the same command continues one that was interrupted."
+    )
+    parser.add_argument("spec", metavar="SPEC", help="the spec, a TOML file")
+    parser.add_argument("--gradients", type=natural, metavar="N", help="budget of each method")
+    parser.add_argument("--seconds", type=positive, metavar="S", help="budget of each method")
+    parser.add_argument("--run", action="store_true", help="then run the tuned spec")
+    parser.add_argument(
+        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
+    )
+    parser.folder("--out", default="runs", help="where run folders go")
+    text = "replace an earlier search of the same name"
+    parser.add_argument("--overwrite", action="store_true", help=text)
+    parser.json()
+
+
+def main(args: Namespace) -> int:
+    from undrift.cli import answer
+    from undrift.spec.reader import load
+    from undrift.tuning.tune import begin, tune_spec
+
+    limits = {"tune.gradients": args.gradients, "tune.seconds": args.seconds}
+    flags = [f"{key}={value}" for key, value in limits.items() if value is not None]
+    code = partial(executes, Path(args.spec).parent)
+    spec = load(args.spec, [*args.changes, *flags], code, tune=True)
+    folder = args.out / f"{spec.name}-tuning"
+    begin(spec, folder, args.overwrite)
+
+    def hear(label: str, runs: list[Tried]) -> None:
+        settings = len({one.setting for one in runs})
+        say(f"{label}: {settings} settings, {sum(one.gradients for one in runs):,} gradients")
+
+    found = tune_spec(spec, folder, hear)
+    tuned = folder / "tuned.toml"
+    if args.json:
+        result_json({label: one.document() for label, one in found.items()})
+    else:
+        result(found.table().text())
+    say(f"\nTuned spec, table and curves in {folder}. Run it: undrift run {tuned}")
+    if not args.run:
+        return 0
+    again = ["--overwrite"] if args.overwrite else []
+    return answer(["run", str(tuned), "--out", str(args.out), *again])

@@ -1,0 +1,1 @@
+"""Whole comparisons tuned: each method of a spec at the settings that runs have shown best."""

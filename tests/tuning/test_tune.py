@@ -1,0 +1,169 @@
+"""Tuned methods: what is found, what it cost, and the spec that says so."""
+
+import dataclasses
+import json
+
+import pytest
+
+import undrift as ud
+from undrift.records.folder import BadFolder
+from undrift.spec.errors import BadSpec, Origin
+from undrift.spec.reader import Reader, load
+from undrift.tuning.tune import begin, tune_spec
+
+GRID = [0.01, 0.02, 0.04, 0.08]
+
+
+def spec(**changes):
+    document = {
+        "name": "s",
+        "rounds": 24,
+        "steps": 2,
+        "problem": {"name": "quadratic", "clients": 5, "dim": 4},
+        "method": [
+            {"name": "FedAvg", "lr": GRID},
+            {"name": "Scaffold", "lr": 0.05},
+            {"name": "FedCET", "lr": 0.02, "c": "theory"},
+        ],
+    }
+    return Reader(document | changes, Origin("spec"), tune=True).spec()
+
+
+def runs(label, lr, **changes):
+    """The last gap of a single run, with the seed of trials."""
+    of = {"FedAvg": ud.FedAvg, "Scaffold": ud.Scaffold}[label]
+    problem = {"name": "quadratic", "clients": 5, "dim": 4}
+    return ud.run(of(lr=lr), problem, rounds=24, steps=2, seed=1_000_000).history.last["gap"]
+
+
+def test_each_method_has_the_best_that_single_runs_would_show():
+    found = tune_spec(spec(tune={"extend": False, "halve": False}))
+    assert list(found) == ["FedAvg", "Scaffold", "FedCET"] and found.by == "gap after 24 rounds"
+    ends = {lr: runs("FedAvg", lr) for lr in GRID}
+    assert found["FedAvg"].best["lr"] == min(ends, key=ends.get)
+    tried = found["Scaffold"].grid["lr"]
+    assert tried == pytest.approx([0.05 * 2.0**k for k in range(-3, 4)])
+
+
+def test_the_tuned_spec_runs_and_says_how_it_was_tuned(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = tune_spec(spec(), tmp_path / "t")
+    again = load(tmp_path / "t/tuned.toml")
+    assert {e.label: e.method.lr for e in again.entries} == {
+        label: one.best["lr"] for label, one in found.items()
+    }
+    assert again.entries[2].method.open_fields() == ["c"] and again.seeds == [0]
+    assert str(again.entries[0].tuned).startswith("lr ")
+    assert again.entries[0].tuned.gradients == found["FedAvg"].gradients
+    done = ud.run_spec(tmp_path / "t/tuned.toml", save="runs/s")
+    assert done["Scaffold", 0].method.lr == found["Scaffold"].best["lr"]
+    for name in ("tuned.toml", "tried.jsonl", "tuning.md", "response.png"):
+        assert (tmp_path / "t" / name).stat().st_size > 100
+    rows = [json.loads(line) for line in (tmp_path / "t/tried.jsonl").open()]
+    assert sum(row["gradients"] for row in rows) == sum(one.gradients for one in found.values())
+
+
+def test_what_theory_sets_follows_what_is_tuned():
+    found = tune_spec(spec(tune={"extend": False}))["FedCET"]
+    given = ud.FedCET(lr=found.best["lr"], c="theory")
+    problem = ud.problems.build("quadratic", clients=5, dim=4)
+    assert found.method == ud.run(given, problem, rounds=1, steps=2).method
+
+
+def test_a_search_that_was_cut_short_goes_on(tmp_path):
+    def cut(label, runs):
+        if label == "Scaffold":
+            raise KeyboardInterrupt
+
+    whole = tune_spec(spec(), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        tune_spec(spec(), tmp_path / "cut", cut)
+    heard = []
+    again = tune_spec(spec(), tmp_path / "cut", lambda label, _: heard.append(label))
+    for label, one in whole.items():
+        assert again[label].best == one.best and repr(again[label].tried) == repr(one.tried)
+    for name in ("tuned.toml", "tried.jsonl", "tuning.md"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_another_search_does_not_go_on_in_its_folder(tmp_path):
+    begin(spec(), tmp_path / "t")
+    begin(spec(), tmp_path / "t")
+    with pytest.raises(BadFolder, match="another search"):
+        begin(spec(rounds=30), tmp_path / "t")
+    begin(spec(rounds=30), tmp_path / "t", afresh=True)
+
+
+def test_seeds_of_trials_are_not_those_that_are_shown():
+    with pytest.raises(BadSpec, match="seed 3"):
+        tune_spec(spec(seed=[3], tune={"seed": [2, 3]}))
+
+
+def test_goals():
+    assert tune_spec(spec(target=1e-2)).by == "rounds to gap <= 0.01"
+    assert tune_spec(spec(target=1e-2, tune={"goal": "loss"})).by == "loss after 24 rounds"
+    assert tune_spec(spec(tune={"goal": "loss", "target": 0.5})).by == "rounds to loss <= 0.5"
+    assert tune_spec(spec(tune={"rounds": 8})).by == "gap after 8 rounds"
+
+
+def test_a_budget_ends_each_search():
+    found = tune_spec(spec(rounds=400, tune={"gradients": 3000}))
+    for one in found.values():
+        assert 3000 <= one.gradients < 4500
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_settings_are_drawn(sampler):
+    if sampler != "random":
+        pytest.importorskip("optuna", reason="needs the extra undrift[optuna]")
+    method = [{"name": "FedProx", "lr": {"log": [1e-3, 0.1]}, "mu": {"linear": [0, 2]}}]
+    how = {"samples": 12, "sampler": sampler}
+    found = tune_spec(spec(method=method, tune=how))["FedProx"]
+    assert found.settings == 12 and found.open_ends == []
+    assert all(1e-3 <= lr <= 0.1 for lr in found.grid["lr"])
+    again = tune_spec(spec(method=method, tune=how))["FedProx"]
+    assert repr(again.tried) == repr(found.tried)
+
+
+def test_without_optuna_its_samplers_are_refused(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    method = [{"name": "FedAvg", "lr": {"log": [1e-3, 0.1]}}]
+    with pytest.raises(ud.BadParameters, match=r"undrift\[optuna\]"):
+        tune_spec(spec(method=method, tune={"sampler": "gp"}))
+
+
+def test_splits_are_drawn_anew_for_each_seed_of_trials():
+    found = tune_spec(spec(vary=["split"], tune={"seed": [7, 8], "extend": False}))
+    ends = {one.seed: one.value for one in found["FedAvg"].tried if dict(one.setting)["lr"] == 0.01}
+    assert len({*ends.values()}) == 2
+
+
+def test_in_python(tmp_path):
+    methods = {"a": ud.FedAvg(lr=0.1), "b": ud.FedProx(lr=0.1, mu=0.1)}
+    problem = ud.problems.build("quadratic", clients=5, dim=4)
+    space = {"lr": GRID, "mu": (0.1, 1.0)}
+    found = ud.tune(methods, problem, space, rounds=16, steps=2, save=tmp_path / "t")
+    assert found["a"].best.keys() == {"lr"} and found["b"].best.keys() == {"lr", "mu"}
+    runs = ud.run(found.methods, problem, rounds=16, steps=2)
+    assert runs["a", 0].method == found["a"].method
+    assert "best" in str(found) and (tmp_path / "t/response.png").exists()
+    own = ud.tune(methods, problem, {"a": {"lr": [0.3]}}, rounds=4, tuning={"extend": False})
+    assert own["a"].best == {"lr": 0.3} and len(own["b"].grid["lr"]) == 7
+    with pytest.raises(ud.BadParameters, match="beta"):
+        ud.tune(methods, problem, {"a": {"beta": [0.1]}}, rounds=4)
+    with pytest.raises(ud.BadParameters, match="stesp"):
+        ud.tune(methods, problem, rounds=4, stesp=3)
+
+
+def test_the_edge_of_divergence_is_the_least_value_above_the_best_that_failed():
+    found = tune_spec(
+        spec(rounds=80, method=[{"name": "GD", "lr": [0.05, 0.1, 0.2, 0.4, 0.8]}], steps=1)
+    )
+    one = found["GD"]
+    failed = {dict(t.setting)["lr"] for t in one.tried if t.status == "diverged"}
+    assert failed and one.edge("lr") == min(failed) and one.best["lr"] < min(failed)
+    cells = found.table().column("diverges at")
+    assert str(cells[0]) == f"lr {min(failed):g}"
+    assert dataclasses.replace(one, tried=[]).edge("lr") is None
