@@ -4,9 +4,9 @@
 
 One number of every method is tuned, the length s of a local step, on the same grid for all. Where a
 method has further parameters without a default, or a penalty that no default fits, they follow from
-s and the number K of local steps (`RECIPES`). The step with the fewest rounds to the target wins;
-where chance plays a part it is run again with seeds that it was not chosen by, and the median
-counts. Writes benchmarks/choosing.json, the pictures in docs/pictures and the tables of
+s and the number K of local steps (undrift/tuning/recipes.py). The step with the fewest rounds to
+the target wins; where chance plays a part it is run again with seeds that it was not chosen by, and
+the median counts. Writes benchmarks/choosing.json, the pictures in docs/pictures and the tables of
 docs/choosing.md; --draw makes these from the file again, --missing goes on where a run was ended.
 """
 
@@ -38,6 +38,7 @@ from undrift.methods import registry
 from undrift.models.net import seeded
 from undrift.plots.curves import COLOURS
 from undrift.theory import prescribe
+from undrift.tuning.recipes import by_step
 
 RESULTS = Path(__file__).with_suffix(".json")
 PICTURES = Path(__file__).parents[1] / "docs/pictures"
@@ -142,53 +143,6 @@ def problem(name: str) -> Problem:
     return ud.problems.build("logistic", clients=CONVEX[name], l2=0.02, seed=1, **split)
 
 
-Recipe = Callable[[float, int], dict[str, Any]]
-"""Of a step s and a number of parameters d: the parameters of a method."""
-
-
-def own(**further: Any) -> Recipe:
-    return lambda s, d: {"lr": s, **further}
-
-
-RECIPES: dict[str, Recipe] = {
-    "DANE": lambda s, d: {"lam": 1 / (STEPS * s)},
-    "DANEPlus": lambda s, d: {"lr": s, "lam": 1 / (STEPS * s)},
-    "DANEPlusDual": lambda s, d: {"lr": s, "lam": 1 / (STEPS * s), "m": 1 / (STEPS * s)},
-    "FedAvgM": own(beta=0.9),
-    "FedCET": lambda s, d: {"lr": s, "c": 1 / (STEPS * s)},
-    "FedLinTopK": lambda s, d: {"lr": s, "k_server": max(1, d // 2), "k_client": max(1, d // 2)},
-    "FedPD": lambda s, d: {"lr": s, "eta": STEPS * s},
-    "FedPDVR": lambda s, d: {"eta": s, "gamma": STEPS * s},
-    "FedProx": own(mu=0.1),
-    "FedRed": lambda s, d: {"p": 1 / STEPS, "eta": 1 / s, "lam": 1 / (STEPS * s)},
-    "FedRedDual": lambda s, d: {
-        "p": 1 / STEPS,
-        "eta": 1 / s,
-        "lam": 1 / (STEPS * s),
-        "m": 1 / (STEPS * s),
-    },
-    "InexactDANE": lambda s, d: {"lr": s, "lam": 1 / (STEPS * s)},
-    "Scaffnew": own(p=1 / STEPS),
-    "ScaffoldM": lambda s, d: {"lr": s, "gamma": STEPS * s},
-    "SONATA": lambda s, d: {"beta": 1 / (STEPS * s)},
-    "SVRP": lambda s, d: {"eta": STEPS * s, "p": 0.1},
-}
-PENALTIES: dict[str, Recipe] = {
-    "FedADMM": lambda s, d: {"lr": s, "rho": 1 / (STEPS * s), "rule": "all"},
-    "FedDC": lambda s, d: {"lr": s, "alpha": 1 / (STEPS * s)},
-    "FedDyn": lambda s, d: {"lr": s, "alpha": 1 / (STEPS * s)},
-    "FedSpeed": lambda s, d: {"lr": s, "lam": STEPS * s},
-}
-"""Convex problems alone: the defaults of these are meant for networks."""
-
-
-def method(name: str, step: float, dim: int, convex: bool) -> Method:
-    recipe = RECIPES.get(name, own())
-    if convex:
-        recipe = PENALTIES.get(name, recipe)
-    return registry[name](**recipe(step, dim))
-
-
 def refused(name: str, situation: Situation) -> str:
     """Why a method cannot run there, in a word or two."""
     kind = registry[name]
@@ -226,7 +180,7 @@ def trial(
 ) -> Trial:
     there, convex = problem(situation.name), situation.name in CONVEX
     lr = step / (there.constants.L if convex else 16)
-    return attempt(method(name, lr, there.dim, convex), situation, step, lr, seed, rounds)
+    return attempt(by_step(name, lr, STEPS, there.dim, convex), situation, step, lr, seed, rounds)
 
 
 def attempt(

@@ -1,6 +1,7 @@
 """The examples run, and show what their comments say."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -105,3 +106,16 @@ def test_own_networks_learn(name, tmp_path):
 def test_an_example_is_short(name):
     code = (EXAMPLES / name).read_text(encoding="utf-8").split('"""\n', 1)[1]
     assert sum(bool(line.strip()) for line in code.splitlines()) <= 30
+
+
+def test_all_methods_on_four_hospitals(tmp_path, monkeypatch, capsys):
+    data = Path(os.environ.get("UNDRIFT_DATA", "")) / "heart.csv"
+    if not data.is_file():
+        pytest.skip("heart.csv is not in UNDRIFT_DATA")
+    monkeypatch.chdir(tmp_path)
+    words = ["--all", "--json", "-s", f"problem.path={data}", "-s", "rounds=12"]
+    assert main(["advise", str(EXAMPLES / "hospitals.toml"), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["methods"]) == 36 and not found["refused"]
+    gaps = {one["method"]: one["value"] for one in found["methods"]}
+    assert gaps["FedDyn"] < 0.1 * gaps["FedAvg"]

@@ -49,8 +49,8 @@ CEILINGS = {
     "check": 792,
     "report plots": 1040,
     "federate flower": 1476,
-    "tuning": 336,
-    "cli": 1285,
+    "tuning": 511,
+    "cli": 1319,
     "undrift_papers": 1976,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import choosing
 from undrift.methods import registry
+from undrift.tuning.recipes import by_step
 
 RESULTS = json.loads(choosing.RESULTS.read_text(encoding="utf-8"))
 
@@ -14,7 +15,7 @@ RESULTS = json.loads(choosing.RESULTS.read_text(encoding="utf-8"))
 @pytest.mark.parametrize("name", registry)
 @pytest.mark.parametrize("convex", [True, False])
 def test_one_number_decides_every_method(name, convex):
-    short, long = (choosing.method(name, step, 30, convex) for step in (0.01, 0.1))
+    short, long = (by_step(name, step, 10, 30, convex) for step in (0.01, 0.1))
     assert type(short) is registry[name] and short != long
     assert not [*short.open_fields()]
 

@@ -29,6 +29,7 @@ DEBUG = "UNDRIFT_DEBUG"
 VERBS = {
     "demo": "see client drift, and methods without it, in seconds",
     "run": "run every method of a spec with every seed",
+    "advise": "find out which method suits the problem of a spec",
     "tune": "find the best hyper-parameters of every method of a spec",
     "resume": "continue a run that was interrupted",
     "federate": "run a spec with clients on machines of their own, by Flower",

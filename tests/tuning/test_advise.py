@@ -1,0 +1,63 @@
+"""The method that is advised is the one that a whole comparison shows to be best."""
+
+import pytest
+
+import undrift as ud
+from undrift.methods import registry
+from undrift.spec.errors import Origin
+from undrift.spec.reader import Reader, load
+from undrift.tuning.advise import advise
+
+
+def spec(**changes):
+    document = {
+        "name": "s",
+        "rounds": 24,
+        "steps": 4,
+        "problem": {"name": "quadratic", "clients": 5, "dim": 4},
+        "method": [{"name": "FedAvg", "lr": 0.1}],
+    }
+    return Reader(document | changes, Origin("spec"), tune=True).spec()
+
+
+@pytest.fixture(scope="module")
+def found():
+    return advise(spec(target=1e-3))
+
+
+def test_every_method_is_tried_or_the_reason_told(found):
+    assert found.entrants.keys() | found.refused.keys() == registry.keys()
+    assert not found.entrants.keys() & found.refused.keys()
+    cohort = advise(spec(cohort=2), heats=(1 / 8,))
+    assert "GD" in cohort.refused and "FedAvg" in cohort.entrants
+    none = advise(spec(), stateless=True, exchanges=1, heats=(1 / 8,))
+    assert "Scaffold" in none.refused and "2 exchanges" in none.refused["FedLin"]
+    assert {"FedAvg", "GD"} <= none.entrants.keys()
+
+
+def test_the_order_is_what_they_sent_to_the_target(found):
+    best = [one for name, one in found.entrants.items() if found.heats[name] == 1]
+    sent = [one.vectors for one in best if one.reached is not None]
+    assert sent and sent == sorted(sent) and best[0].reached is not None
+
+
+def test_what_is_said_of_the_best_is_what_a_run_shows(found):
+    one = next(iter(found.entrants.values()))
+    goal = ud.EarlyStopping(metric="gap", target=1e-3)
+    problem = {"name": "quadratic", "clients": 5, "dim": 4}
+    run = ud.run(one.method, problem, rounds=40, steps=4, seed=1_000_000, callbacks=goal, every=1)
+    last = run.history.last
+    assert last["round"] <= one.reached <= last["round"] + 1
+    assert last["vectors"] / last["round"] == pytest.approx(one.vectors / one.reached)
+
+
+def test_files(found, tmp_path):
+    found.write(tmp_path)
+    again = load(tmp_path / "advised.toml")
+    best = [*found.entrants][:3]
+    assert [entry.label for entry in again.entries][:3] == best
+    assert "FedAvg" in [entry.label for entry in again.entries]
+    assert again.entries[0].method == found.entrants[best[0]].method
+    assert again.entries[0].tuned.gradients == found.entrants[best[0]].tuned.gradients
+    assert (tmp_path / "pareto.png").stat().st_size > 1000
+    assert "not tried" in found.table().notes[-1] if found.refused else True
