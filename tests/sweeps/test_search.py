@@ -113,3 +113,21 @@ def test_two_hyper_parameters_are_a_product():
     )
     assert len({one.setting for one in found.tried}) == 4
     assert dataclasses.asdict(found.method)["mu"] in (0.1, 1.0)
+
+
+def test_what_steers_a_round_is_not_run_side_by_side(monkeypatch):
+    from undrift.sweeps import search as searching
+
+    stacks = []
+
+    class Seen(searching.Sweep):
+        def __init__(self, methods, *given, **options):
+            super().__init__(methods, *given, **options)
+            stacks.append(self)
+
+    monkeypatch.setattr(searching, "Sweep", Seen)
+    grid = {"lr": [0.02, 0.05], "p": [0.25, 0.5]}
+    method = ud.Scaffnew(lr=0.1, p=0.5)
+    found = search(method, PROBLEM, 8, apart=method.steering, halve=False).tune(grid, extend=False)
+    assert found.settings == 4 and [len(one.methods) for one in stacks] == [2, 2]
+    assert all(one.why == "" and not one.alone for one in stacks)

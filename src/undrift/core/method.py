@@ -146,6 +146,8 @@ class Method(Exchange, Record):
     """Hyper-parameters that are to be smaller where a run diverges."""
     proximal_weights: ClassVar[tuple[str, ...]] = ()
     """Hyper-parameters that are to be larger where a run diverges: they hold steps back."""
+    steering: ClassVar[tuple[str, ...]] = ()
+    """Hyper-parameters that decide what a round does, so that settings side by side share them."""
     prescribed: ClassVar[Mapping[str, Callable[..., float]]] = {}
     """Rules for hyper-parameters that may be left to theory, each a function of the method and of
     :class:`undrift.theory.Known`. A rule may use those before it. Rules are not inherited."""

@@ -39,6 +39,7 @@ class CELGD(Method):
     """
 
     title = "Communication-efficient local gradient descent"
+    steering = ("beta",)
     paper = "Patel et al., NeurIPS 2022"
     exact = True
     needs_mean = "one client's walk becomes the model, and no rule can judge one upload"

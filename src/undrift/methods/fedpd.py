@@ -16,6 +16,7 @@ class PrimalDual(Method, abstract=True):
     paper = "Zhang et al., IEEE Trans. Signal Process. 2021"
     participation = "full"
     step_sizes = ("lr", "eta")
+    steering = ("p",)
     equal_steps = True
     exact = True
     needs_mean = "the clients' l_i cancel in the mean of their uploads alone"

@@ -119,6 +119,7 @@ class FedRed(DoublyRegularised, RandomCommunication, AnchorGradient):
     """
 
     title = "Doubly regularised drift correction"
+    steering = ("p",)
     paper = "Jiang et al., ICML 2024, Algorithms 2 and 3, control variate (4)"
     exact = True
     robust = False

@@ -48,6 +48,7 @@ class FedSpeed(Method):
     """
 
     title = "Prox-correction and perturbed gradients"
+    steering = ("alpha",)
     paper = "Sun et al., ICLR 2023, Algorithm 1"
     affine = False
     needs_mean = "the clients' corrections cancel in the mean of their uploads alone"

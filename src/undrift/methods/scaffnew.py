@@ -42,6 +42,7 @@ class Scaffnew(RandomCommunication):
     """
 
     title = "ProxSkip for federated learning"
+    steering = ("p",)
     paper = "Mishchenko et al., ICML 2022"
     exact = True
     needs_mean = "the clients' h_i must sum to zero, which they do for the mean x alone"

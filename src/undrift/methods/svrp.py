@@ -33,6 +33,7 @@ class SVRP(Method):
     """
 
     title = "Stochastic variance-reduced proximal point"
+    steering = ("p",)
     paper = "Khaled and Jin, ICLR 2023"
     participation = "full"
     exact = True

@@ -114,7 +114,8 @@ class Search:
     """Settings of one method, compared after ``rounds`` by ``goal``; ``problems`` are by seed.
 
     ``known`` are runs of an earlier search, which are not run again; ``heard`` is told of all runs
-    whenever some have ended; ``draws`` has the seed of the engine for each seed.
+    whenever some have ended; ``draws`` has the seed of the engine for each seed. Settings that
+    differ in what is in ``apart`` are not run side by side.
     """
 
     def __init__(
@@ -129,12 +130,13 @@ class Search:
         known: Iterable[Tried] = (),
         heard: Callable[[list[Tried]], object] | None = None,
         draws: Callable[[int], int] = int,
+        apart: Sequence[str] = OF_RUNS,
         **options: object,
     ):
         self.make, self.problems, self.rounds, self.goal = make, problems, rounds, goal
         self.halve, self.limits, self.options = halve, limits or Limits(), options
         self.known = {(one.setting, one.seed): one for one in known}
-        self.heard, self.draws = heard, draws
+        self.heard, self.draws, self.apart = heard, draws, apart
         self.tried: dict[Setting, list[Tried]] = {}
         first = next(iter(problems.values()))
         self.row = first.metrics(first.start())
@@ -167,13 +169,15 @@ class Search:
         """Try these settings with every seed, side by side where hyper-parameters alone differ."""
         alike: dict[Setting, list[Setting]] = {}
         for setting in dict.fromkeys(settings):
-            alike.setdefault(_of_run(setting), []).append(setting)
-        for how, some in alike.items():
+            shared = tuple(pair for pair in setting if pair[0] in self.apart)
+            alike.setdefault(shared, []).append(setting)
+        for shared, some in alike.items():
+            how = {name: value for name, value in shared if name in OF_RUNS}
             for seed, problem in self.problems.items():
                 found = [self.known.get((setting, seed)) for setting in some]
                 ended = [one for one in found if one is not None]
                 if len(ended) < len(some):
-                    ended = self._tried(some, dict(how), seed, problem)
+                    ended = self._tried(some, how, seed, problem)
                 for one in ended:
                     self.tried.setdefault(one.setting, []).append(one)
                 if self.heard:
@@ -288,10 +292,6 @@ def product(values: Grid) -> list[Setting]:
 def replaced(method: Method) -> Make:
     """Makes ``method`` with other hyper-parameters."""
     return lambda setting, _: dataclasses.replace(method, **setting)
-
-
-def _of_run(setting: Setting) -> Setting:
-    return tuple(pair for pair in setting if pair[0] in OF_RUNS)
 
 
 def _of_method(setting: Mapping[str, float]) -> dict[str, float]:

@@ -67,6 +67,7 @@ class Contest:
             known=known,
             heard=lambda runs: heard(task.label, runs),
             draws=self.draws,
+            apart=(*OF_RUNS, *task.method.steering),
             **given,
         )
         kind = type(task.method)
