@@ -46,7 +46,11 @@ TRAINING = {
     "schedules": "core",
     "aggregation": "core",
 }
-PROBLEMS = {"Neural": "problems.neural.problem"}
+PROBLEMS = {
+    "Neural": "problems.neural.problem",
+    "estimate": "sweeps.constants",
+    "Estimates": "sweeps.constants",
+}
 ENGINES = {"Simulate": "engines.engine", "Wire": "engines.wire"}
 CONTRACTS = dict.fromkeys(
     (

@@ -75,6 +75,7 @@ from .runs.callbacks import CallbackFailed, Events, Moment, PerClient
 from .runs.calls import Save
 from .runs.results import History, Recorded, Run, Runs
 from .spec.space import Tuning
+from .sweeps.constants import Estimates, estimate
 from .tuning.found import Tunings
 from .tuning.tune import tune
 
@@ -95,6 +96,7 @@ __all__ = [
     "DANEPlus",
     "DANEPlusDual",
     "EarlyStopping",
+    "Estimates",
     "Events",
     "FedACG",
     "FedADMM",
@@ -155,6 +157,7 @@ __all__ = [
     "core",
     "data",
     "engines",
+    "estimate",
     "flower",
     "load",
     "methods",

@@ -6,40 +6,60 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from torch import nn
 
+import undrift as ud
 from undrift.problems.named import build
+from undrift.sweeps import constants
 from undrift.sweeps.constants import estimate
 
 EXACT = {
-    "quadratic": {"clients": 8, "dim": 6},
-    "least-squares": {"clients": 5},
-    "fedred": {"dim": 60},
-    "logistic": {"data": "breast-cancer", "clients": 4},
+    "quadratic": ("quadratic", {"clients": 8, "dim": 6}),
+    "one coordinate": ("quadratic", {"clients": 3, "dim": 1, "L": 1.5}),
+    "alike": ("quadratic", {"clients": 5, "dim": 30, "seed": 3, "heterogeneity": 0.1}),
+    "wide": ("quadratic", {"clients": 20, "dim": 40, "mu": 0.01, "L": 100.0, "seed": 1}),
+    "least squares": ("least-squares", {"clients": 5}),
+    "fedred": ("fedred", {"dim": 60}),
+    "logistic": ("logistic", {"data": "breast-cancer", "clients": 4}),
+    "skewed": ("logistic", {"data": "breast-cancer", "clients": 10, "beta": 0.3, "seed": 2}),
 }
 
 
-@pytest.mark.parametrize("name", EXACT)
-def test_constants_are_those_that_problems_know(name):
-    problem = build(name, **EXACT[name])
+@pytest.mark.parametrize("case", EXACT)
+def test_constants_are_those_that_problems_know(case):
+    name, parameters = EXACT[case]
+    problem = build(name, **parameters)
     found, known = estimate(problem), problem.constants
     for field, value in dataclasses.asdict(known).items():
         near = 0.1 if field.startswith("delta") else 0.05
         assert getattr(found.constants, field) == pytest.approx(value, rel=near), field
         assert found.errors[field] <= near * value, field
+    assert found.part == ""
+
+
+def samples(count):
+    torch.manual_seed(0)
+    return torch.randn(count, 5).double(), torch.randint(3, (count,))
+
+
+def network():
+    inputs, labels = samples(120)
+    net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    return ud.Neural(net, (inputs.float(), labels), np.array_split(np.arange(120), 3))
 
 
 def test_constants_of_a_network_are_those_of_dense_hessians():
-    problem = build("images", data="digits", clients=3, model="mlp", hidden=2, partition="iid")
-    problem = problem.to(torch.float64, torch.device("cpu"))
-    x, h = problem.start().double() + 0.1, 1e-5
-    oracle, basis = problem.at(None), torch.eye(problem.dim, dtype=torch.float64)
+    problem = network().to(torch.float64, torch.device("cpu"))
+    x = problem.start().double() + 0.1
+    inputs, labels = samples(120)
 
-    def column(v):
-        rows = (x + h * v).expand(3, -1), (x - h * v).expand(3, -1)
-        return (oracle.grad(rows[0]) - oracle.grad(rows[1])) / (2 * h)
+    def loss(y, rows):
+        w, b, v, c = y.split([20, 4, 12, 3])
+        out = (inputs.float().double()[rows] @ w.view(4, 5).T + b).relu() @ v.view(3, 4).T + c
+        return nn.functional.cross_entropy(out, labels[rows])
 
-    with torch.no_grad():
-        hessians = np.stack([column(v).numpy() for v in basis], -1)
+    parts = np.array_split(np.arange(120), 3)
+    hessians = np.stack([torch.func.hessian(loss)(x, rows).numpy() for rows in parts])
     mean, found = hessians.mean(0), estimate(problem, [x]).constants
     largest, least = (np.linalg.eigvalsh(hessians)[:, [-1, 0]]).T
     gaps = hessians - mean
@@ -55,3 +75,42 @@ def test_noise_has_the_variance_that_was_asked_for():
     found = estimate(build("quadratic", noise=3.0, clients=4, dim=5), draws=400)
     assert found.noise == pytest.approx(3.0, abs=4 * found.errors["noise"])
     assert estimate(build("quadratic", clients=4, dim=5)).noise == 0
+
+
+def test_of_large_data_a_part_is_taken_and_its_error_bars_are_wider(monkeypatch):
+    problem = build("logistic", data="breast-cancer", clients=12, partition="iid")
+    exact, whole = problem.constants, estimate(problem)
+    monkeypatch.setattr(constants, "COORDINATES", problem.dim * 9)
+    fewer = estimate(problem)
+    assert fewer.part == ", of 9 of 12 clients and all of their samples"
+    monkeypatch.setattr(constants, "WORK", problem.dim * 8 * 30)
+    fewest = estimate(problem)
+    assert "of 8 of 12 clients and at most 30 samples of each" in repr(fewest)
+    for found in (fewer, fewest):
+        for name in ("L", "L_mean", "delta_A", "delta_B"):
+            value = getattr(found.constants, name)
+            assert found.errors[name] > whole.errors[name]
+            assert value == pytest.approx(getattr(exact, name), abs=2 * found.errors[name]), name
+
+
+def test_theory_works_on_networks_and_says_that_constants_are_estimates():
+    problem = network()
+    with pytest.warns(UserWarning, match="estimated constants"):
+        run = ud.run(ud.FedAvg(lr="theory"), problem, rounds=2, steps=5)
+    found = vars(problem)["estimates"]
+    assert run.method.lr == 1 / (5 * found.constants.L)
+    assert run.history["gradients"][0] == found.gradients
+    assert run.history["gradients"][-1] == found.gradients + 2 * 5 * 3
+    assert f"L = {found.constants.L:.3g} ± " in run.note
+    with pytest.raises(ud.BadParameters, match=f"mu = {found.constants.mu:g}"):
+        ud.run(ud.Scaffnew(lr="theory", p="theory"), problem, rounds=2)
+    with pytest.raises(ud.BadParameters, match="no theory prescribes lr"):
+        ud.run(ud.FedAvgM(lr="theory", beta=0.9), network(), rounds=2)
+
+
+def test_what_a_problem_knows_is_not_estimated():
+    problem = build("logistic", data="breast-cancer", clients=4)
+    assert ud.run(ud.GD(lr="theory"), problem, rounds=1).note == ""
+    with pytest.raises(ud.BadParameters, match="6 local steps"):
+        ud.run(ud.EXTRA(lr="theory"), problem, rounds=1, steps=7)
+    assert "estimates" not in vars(problem)

@@ -68,6 +68,8 @@ class Constants:
         return dataclasses.replace(self, **{name: v + weight_decay for name, v in known.items()})
 
 
+CUBE_ROOT, TINY = 6.06e-06, 1e-300
+"""Of the spacing of float64 at 1, the best step of a central difference; less than any length."""
 SLICE = 1 << 32
 """Distance between the keys by which one step drops something in each of its slices of samples."""
 
@@ -192,6 +194,17 @@ class Oracle(abc.ABC):
     def counts(self, batch: Tensor) -> Tensor:
         """How much each mini-batch counts in a mean over several, ``[C, 1]``: by its samples."""
         return (batch >= 0).sum(1, keepdim=True)
+
+    def hessian(self, y: Tensor, v: Tensor, batch: Tensor | None = None) -> Tensor:
+        """Products ``[C, d]`` of the clients' Hessians at ``y`` with the rows of ``v [C, d]``.
+
+        Here that is a central difference of gradients, which wants float64 and no kinks.
+        """
+        size = v.norm(dim=-1, keepdim=True)
+        h = CUBE_ROOT * (1 + y.norm(dim=-1, keepdim=True))
+        step = h * v / size.clamp(min=TINY)
+        found: Tensor = (self.grad(y + step, batch) - self.grad(y - step, batch)) * (size / h / 2)
+        return found
 
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
         """``y - lr * grad(y, *batch)``, written over ``y``."""

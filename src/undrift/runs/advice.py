@@ -70,7 +70,8 @@ def prescribed(task: Task) -> Values | None:
     fields = [field for field in ways if has_rule(type(task.method), field)]
     left_open = dataclasses.replace(task.method, **dict.fromkeys(fields, THEORY))
     try:
-        found = resolved(task.label, left_open, task.problem, task.setup, task.rounds, task.every)
+        extent = task.rounds, task.every
+        found = resolved(task.label, left_open, task.problem, task.setup, *extent, estimating=False)
     except (ValueError, Unsupported):  # a constant is not known, or the local steps do not fit
         return None
     given, theirs = values(task.method), values(found.method)

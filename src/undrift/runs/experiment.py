@@ -15,7 +15,7 @@ from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Recipe, checkpo
 from undrift.records.journal import Journal
 from undrift.records.rows import Key
 from undrift.runs.advice import failure
-from undrift.runs.events import Began, Emit, Ended, ignore
+from undrift.runs.events import Began, Emit, Ended, Notice, ignore
 from undrift.runs.prepare import Build, Task, build_all, lay_out, threads, together
 from undrift.runs.trial import (
     NO_RULES,
@@ -110,6 +110,8 @@ class Experiment:
                 else:
                     task = self.at(seed)[k]
                     place = self.place(k, seed, folder, journal) if folder else None
+                    if task.remark:
+                        emit(Notice(f"{label} {task.remark}", warning=True))
                     emit(Began(label, seed, task.rounds))
                     if announce:
                         announce((label, seed))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +17,10 @@ from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, refuse
 from undrift.core.params import BadParameters, Refusal, hints, values
-from undrift.core.problem import Problem
+from undrift.core.problem import Constants, Problem
 from undrift.data.files import BadData
 from undrift.engines.engine import Engine, load
+from undrift.engines.federated import Remote
 from undrift.engines.memory import Needs, NoRoom
 from undrift.engines.options import EngineOptions, StoreOptions
 from undrift.objectives import Objective
@@ -28,13 +28,16 @@ from undrift.problems.named import find
 from undrift.spec.errors import BadSpec, Complaint, Keys
 from undrift.spec.schema import Entry, Spec, path_of
 from undrift.spec.user_files import line_in
-from undrift.theory import prescribe
+from undrift.sweeps.constants import Estimates, estimate
+from undrift.theory import has_rule, prescribe
 
 MANY = 100_000
 """Samples up to which a row takes milliseconds."""
 STRIDES = (1, 2, 5, 10, 20, 50)
 SMALL = 2_000_000
 """Parameters times samples of a gradient of all clients, below which one thread is fastest."""
+ESTIMATES = "estimates"
+"""Where a problem keeps those of its constants."""
 EXPECTED = (ValueError, OSError, RuntimeError, MemoryError, OverflowError)
 """Errors of problems that cannot be built from what was given."""
 
@@ -64,13 +67,19 @@ class Task:
     file: str | None = None
     """The user's file the method is from, or else the problem or a part of it."""
     needs: Needs | None = None
+    remark: str = ""
+    """What is to be known of its hyper-parameters besides their values."""
+    spent: int = 0
+    """Gradients that were spent on finding them."""
 
     def engine(self, seed: int) -> Engine:
         """The engine before its first round."""
         given = dict(vars(self.setup))
         options = given.pop("engine")
         given |= values(options)
-        return load(options.name)(self.method, self.problem, seed=seed, **given)
+        engine = load(options.name)(self.method, self.problem, seed=seed, **given)
+        engine.ledger.gradients = self.spent
+        return engine
 
     def refuse(self) -> list[Refusal]:
         """Why it cannot run."""
@@ -89,24 +98,45 @@ def placed(problem: Problem, dtype: str | None, device: str | torch.device) -> P
 
 
 def resolve(method: Method, problem: Problem, options: RunOptions) -> Method:
-    """``method`` with the values that theory prescribes, where it was left to theory."""
-    if not method.open_fields():
-        return method
+    """``method`` with the values that theory prescribes, where it was left to theory.
+
+    Constants that the problem does not know are estimated.
+    """
+    return by_theory(method, problem, options)[0]
+
+
+def by_theory(
+    method: Method, problem: Problem, options: RunOptions, estimating: bool = True
+) -> tuple[Method, Estimates | None]:
+    """The same, with the estimates that it took, if any."""
+    if not (left := method.open_fields()):
+        return method, None
     cohort, batch = options.cohort, options.drawn
     exact = batch is None or batch >= max(problem.samples)
-    by_theory = functools.partial(
-        prescribe,
-        method,
-        steps=max(options.local_steps(problem.samples)),
-        fraction=1.0 if cohort is None else cohort.size / problem.clients,
-        batch=None if exact else batch,
-        noisy=problem.keyed,
-    )
+
+    def given(constants: Constants) -> Method:
+        values = prescribe(
+            method,
+            constants.decayed(options.training.weight_decay),
+            steps=max(options.local_steps(problem.samples)),
+            fraction=1.0 if cohort is None else cohort.size / problem.clients,
+            batch=None if exact else batch,
+            noisy=problem.keyed,
+        )
+        return dataclasses.replace(method, **values)
+
     try:
-        values = by_theory(problem.cheap_constants.decayed(options.training.weight_decay))
+        return given(problem.cheap_constants), None
     except BadParameters:  # a rule needs the deltas, or more than is known
-        values = by_theory(problem.constants.decayed(options.training.weight_decay))
-    return dataclasses.replace(method, **values)
+        known = vars(problem.constants)
+    missing = [name for name, value in known.items() if value is None]
+    ruled = all(has_rule(type(method), field) for field in left)
+    if not (missing and ruled and estimating) or isinstance(problem, Remote):
+        return given(problem.constants), None
+    found: Estimates = vars(problem).get(ESTIMATES) or estimate(problem)
+    vars(problem)[ESTIMATES] = found  # for other methods
+    known = known | {name: getattr(found.constants, name) for name in missing}
+    return given(Constants(**known)), found
 
 
 def resolved(
@@ -117,6 +147,7 @@ def resolved(
     rounds: int,
     every: int | None,
     per_client: bool = False,
+    estimating: bool = True,
 ) -> Task:
     """A task with what theory prescribes. Raises ``ValueError`` where it cannot."""
     if "lr" in method.open_fields():
@@ -127,9 +158,14 @@ def resolved(
             text = "the schedule has factors above 1, which take lr beyond what theory prescribes"
         if text:
             raise ValueError(f"{label}: {text}: give it as a number")
+    found, used = by_theory(method, problem, setup, estimating)
+    fields = ", ".join(method.open_fields())
+    text = f"has {fields} by theory from estimated constants, which are no bounds: {used}"
     return Task(
         label=label,
-        method=resolve(method, problem, setup),
+        method=found,
+        remark=text if used else "",
+        spent=used.gradients if used else 0,
         problem=problem,
         rounds=rounds,
         every=every or usual_every(problem, setup.cohort),

@@ -176,7 +176,7 @@ class Trial:
             self.seed,
             status,
             values(task.method),
-            note=note,
+            note="; ".join(filter(None, (note, task.remark))),
             model=hashlib.sha256(last.x.detach().cpu().contiguous().numpy().tobytes()).hexdigest(),
             best=self.best.about if "best" in files and self.best else None,
             files=files,

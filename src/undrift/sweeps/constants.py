@@ -1,8 +1,7 @@
 """Constants of a problem that does not know them, from products with its Hessians.
 
 A product with a client's Hessian is a central difference of its gradients, in float64. The largest
-and least eigenvalues come from Lanczos' method, SciPy's; those of all clients at once, as the
-Hessians of all clients side by side are one block-diagonal matrix.
+and least eigenvalues come from Lanczos' method, for all clients side by side.
 
 They are local: L and mu are the extremes at the points that were looked at, the deltas are those at
 the last of them, as those of regressions are the ones at the minimiser.
@@ -12,146 +11,229 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from torch import Tensor
 
-from undrift.core.problem import Constants, Problem
+from undrift.core.problem import Constants, Problem, Unsupported
 from undrift.core.streams import Streams
 from undrift.engines.batches import Batches
 
-Array = NDArray[np.float64]
-STEPS = 100
+STEPS = 50
 """Of gradient descent to a second point, where the minimiser is not known."""
-CLIENTS = 16
-"""Those of whom delta_B is taken: the ones that differ most by a few random products."""
-PROBES = 8
-TOLERANCE = 1e-4
-"""Of eigenvalues, relative to the largest."""
-RESTARTS = 60
-"""Of Lanczos' method, after which an eigenvalue is as good as its residual says."""
+LOOK, MOST = 5, 120
+"""Steps of Lanczos' method from one look at its errors to the next, and in all."""
+TOLERANCE, FLOOR = 0.01, 1e-5
+"""Errors of eigenvalues that are small enough: relative to themselves, and to the largest."""
+CLIENTS = 4
+"""Those of whom delta_B is taken: the ones that differed most on the way to delta_A."""
+COORDINATES, WORK = 1 << 20, 1 << 25
+"""Clients times parameters, and samples times parameters, of one product; of more than that a
+random part is taken.
+"""
+FEWEST = 8
+"""Clients, and samples of each, that are taken in any case."""
+ROUNDING = 1e-6
+"""Relative to the largest eigenvalue, what a difference of gradients may be off."""
+Extreme = tuple[float, float]
+"""An eigenvalue, and how far it may be off."""
+Found = dict[str, Extreme]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Estimates:
-    """What was found, and how far it may be off."""
+    """What was found, and how far it may be off.
+
+    Args:
+        constants: L, mu, L_mean, mu_mean, delta_A and delta_B, as ``problem.constants`` has them.
+        dissimilarity: zeta, the root of the mean of \\|grad f_i - grad f\\|^2, the largest at the
+            points.
+        noise: sigma, the root of the mean variance of the gradient on one sample, at the first
+            point.
+        errors: by name: residuals of eigenvalues, standard errors of means over draws, and what
+            half of the data would change where not all were used.
+        gradients: gradients of single clients that it took.
+        part: which part of clients and samples was used, in words; empty for all of them.
+    """
 
     constants: Constants
     dissimilarity: float
-    """zeta: the root of the mean of |grad f_i - grad f|^2, the largest at the points."""
     noise: float
-    """sigma: the root of the mean variance of the gradient on one sample, at the first point."""
     errors: dict[str, float]
-    """By name: residuals of eigenvalues, standard errors of means over draws."""
     gradients: int
-    """Gradients of single clients that it took."""
+    part: str = ""
+
+    def __str__(self) -> str:
+        """The constants in one line."""
+        found = dataclasses.asdict(self.constants).items()
+        return ", ".join(f"{name} = {value:.3g} ± {self.errors[name]:.1g}" for name, value in found)
+
+    def __repr__(self) -> str:
+        others = {"dissimilarity": self.dissimilarity, "noise": self.noise}
+        found = dataclasses.asdict(self.constants) | others
+        lines = [f"{n:<14}{v:>11.4g} ± {self.errors.get(n, 0):.1g}" for n, v in found.items()]
+        return "\n".join([*lines, f"{self.gradients:,} gradients of single clients{self.part}"])
+
+
+class Subset(NamedTuple):
+    """The clients and samples that products are taken of: all where they are not too many."""
+
+    members: np.ndarray
+    batch: np.ndarray | None
+    """Positions ``[C, B]`` among each client's own samples, -1 for none; ``None`` for all."""
+    left_out: str
+    """What is not in it, in words."""
+
+    @classmethod
+    def of(cls, problem: Problem, rng: np.random.Generator) -> Subset:
+        """All of a problem, or a random part of it that costs no more than is allowed."""
+        most, n, held = WORK // problem.dim, problem.clients, np.array(problem.samples)
+        # Rather few clients whole than all of them in part: Hessians of few samples are larger.
+        some = max(min(COORDINATES // problem.dim, most * n // max(sum(held), 1)), FEWEST)
+        members = np.arange(n) if some >= n else rng.permutation(n)[:some]
+        held, batch, each = held[members, None], None, max(FEWEST, most // len(members))
+        if problem.sampled and held.sum() > most and held.max() > each:
+            mine = np.arange(held.max()) < held
+            order = np.where(mine, rng.random(mine.shape), 2).argsort(1)[:, :each]
+            batch = np.where(order < held, order, -1)
+        part = f", of {len(members)} of {n} clients and "
+        part += "all of their samples" if batch is None else f"at most {each} samples of each"
+        return cls(members, batch, part if some < n or batch is not None else "")
+
+    def half(self, everyone: int) -> Subset:
+        """Half of the samples, and of the clients if not ``everyone`` is in it."""
+        kept = slice(len(self.members) // (1 if len(self.members) == everyone else 2))
+        batch = None if self.batch is None else self.batch[kept, : self.batch.shape[1] // 2]
+        return Subset(self.members[kept], batch, self.left_out)
 
 
 def estimate(
-    problem: Problem, points: Sequence[Tensor] | None = None, seed: int = 0, draws: int = 64
+    problem: Problem, points: Sequence[Tensor] | None = None, seed: int = 0, draws: int = 32
 ) -> Estimates:
-    """Constants at ``points``: by default the start, and the minimiser or a point on the way to it.
+    """Constants of a problem at ``points``, with how far each may be off.
 
-    ``draws`` mini-batches of one sample of each client give the noise.
+    Args:
+        problem: any problem whose clients' data are here.
+        points: where to look; left out: the start, and the minimiser or else a point on the way
+            to it.
+        seed: decides the first vectors of Lanczos' method, and which part of large data is used.
+        draws: mini-batches of one sample of each client, which give the noise.
+
+    >>> import undrift as ud
+    >>> problem = ud.problems.build("quadratic", clients=4, dim=5)
+    >>> found = ud.estimate(problem)
+    >>> abs(found.constants.L / problem.constants.L - 1) < 0.01
+    True
     """
-    exact = problem.to(torch.float64, problem.device)
-    f, rng = Curvature(exact), np.random.default_rng(seed)
-    places = [exact.start().to(f.x)] if points is None else [p.to(f.x) for p in points]
-    found = [f.eigenvalues(places[0], rng)]
+    exact, rng = problem.to(torch.float64, problem.device), np.random.default_rng(seed)
+    part = Subset.of(exact, rng)
+    f = Curvature(exact, part)
+    places = [x.to(f.like) for x in ([exact.start()] if points is None else points)]
+    first = f.extremes(places[0], rng)
     if points is None:
         best = exact.optimum
-        places.append(f.descended(places[0], found[0]["L"][0]) if best is None else best.to(f.x))
-    found += [f.eigenvalues(x, rng) for x in places[1:]]
-    worst = {**found[-1]}
-    for name, choose in (("L", max), ("mu", min), ("L_mean", max), ("mu_mean", min)):
-        worst[name] = choose(one[name] for one in found)
-    zeta = max(f.dissimilarity(x) for x in places)
+        places.append(f.descended(places[0], first["L"][0]) if best is None else best.to(f.like))
+    found = worst([first, *(f.extremes(x, rng) for x in places[1:])]) | f.deltas(places[-1], rng)
     sigma, spread = f.noise(places[0], Streams(seed), draws)
-    errors = {name: error for name, (_, error) in worst.items()} | {"noise": spread}
-    constants = Constants(**{name: value for name, (value, _) in worst.items()})
-    return Estimates(constants, zeta, sigma, errors, f.gradients)
+    zeta = max(f.dissimilarity(x) for x in places)
+    errors = {name: error for name, (_, error) in found.items()} | {"noise": spread}
+    gradients = f.gradients
+    if part.left_out:
+        f = Curvature(exact, part.half(exact.clients))
+        rough = worst([f.extremes(x, rng) for x in places]) | f.deltas(places[-1], rng)
+        for name, (value, _) in rough.items():
+            # Were it noise: that of half the data is larger by the root of 2.
+            errors[name] += abs(value - found[name][0]) / (math.sqrt(2) - 1)
+        gradients += f.gradients
+    if not all(math.isfinite(value) for value, _ in found.values()):
+        text = "gradients are not finite where constants are estimated: scale inputs and targets"
+        raise Unsupported(f"{type(problem).__name__}: {text}")
+    # Four digits: rounding errors of another machine, or of another day, change no step.
+    values = {name: float(f"{value:.4g}") for name, (value, _) in found.items()}
+    return Estimates(Constants(**values), zeta, sigma, errors, gradients, part.left_out)
+
+
+def worst(found: Sequence[Found]) -> Found:
+    """The extremes of several points."""
+    choose = {"L": max, "mu": min, "L_mean": max, "mu_mean": min}
+    return {name: pick(one[name] for one in found) for name, pick in choose.items()}
 
 
 class Curvature:
-    """Products with the Hessians of a problem in float64."""
+    """Products with the Hessians of a part of a problem in float64."""
 
-    def __init__(self, problem: Problem):
-        self.problem, self.oracle, self.gradients = problem, problem.at(None), 0
-        self.x = torch.empty(0, dtype=torch.float64, device=problem.device)
+    def __init__(self, problem: Problem, part: Subset):
+        self.problem, self.gradients = problem, 0
+        self.members = part.members
+        self.oracle = problem.at(None if len(part.members) == problem.clients else part.members)
+        self.like = problem.start().to(problem.device, torch.float64)
+        self.samples = (
+            None if part.batch is None else torch.as_tensor(part.batch).to(self.like.device)
+        )
 
     def grads(self, y: Tensor) -> Tensor:
-        """Of all clients, each at its own row of ``y [N, d]``."""
+        """Of all clients, each at its own row of ``y [C, d]``."""
         self.gradients += len(y)
         with torch.no_grad():
-            return self.oracle.grad(y)
+            return self.oracle.grad(y, self.samples)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """One vector for all clients."""
+        return x.expand(len(self.members), -1)
 
     def times(self, x: Tensor, v: Tensor) -> Tensor:
-        """H_i v_i for the rows ``v [N, d]`` of all clients at ``x``."""
-        size = v.norm(dim=-1, keepdim=True)
-        unit = v / size.clamp(min=torch.finfo(v.dtype).tiny)
-        h = torch.finfo(v.dtype).eps ** (1 / 3) * (1 + float(x.norm()))
-        found: Tensor = (self.grads(x + h * unit) - self.grads(x - h * unit)) * (size / (2 * h))
+        """H_i v_i for the rows ``v [C, d]`` of all clients at ``x``."""
+        self.gradients += 2 * len(v)
+        with torch.no_grad():
+            return self.oracle.hessian(self.rows(x), v, self.samples)
+
+    def extremes(self, x: Tensor, rng: np.random.Generator) -> Found:
+        """L and mu, of all clients and of their mean."""
+        # Losses that compare models with the one that local training began at.
+        self.oracle.begin(self.rows(x), self.rows(x))
+        found = Found()
+        every = lanczos(lambda v: self.times(x, v), self._random(len(self.members), rng))
+        mean = lanczos(lambda v: self.times(x, self.rows(v)).mean(0), self._random(1, rng))
+        for name, (low, high) in (("", every), ("_mean", mean)):
+            L, mu = max(high, (-low[0], low[1])), low
+            if -ROUNDING * L[0] < mu[0] < 0:
+                mu = 0.0, mu[1]
+            found |= {f"L{name}": L, f"mu{name}": mu}
         return found
 
-    def eigenvalues(self, x: Tensor, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
-        """The fields of :class:`Constants`, each with how far it may be off."""
-        shape = n, d = self.problem.clients, self.problem.dim
+    def deltas(self, x: Tensor, rng: np.random.Generator) -> Found:
+        """delta_A and delta_B, of which the clients are those that differ most from the mean."""
+        apart = self.like.new_zeros(len(self.members))
 
-        def every(v: Array) -> Array:
-            return self._numbers(self.times(x, self._rows(v, shape)))
+        def squares(v: Tensor) -> Tensor:
+            # The mean of (H_i - H)^2 is that of H_i (H_i - H).
+            once = self.times(x, self.rows(v))
+            once = once - once.mean(0)
+            torch.maximum(apart, once.norm(dim=-1), out=apart)
+            return self.times(x, once).mean(0, keepdim=True)
 
-        def mean(v: Array) -> Array:
-            return self._numbers(self.times(x, self._rows(v, (1, d)).expand(shape)).mean(0))
+        def differences(v: Tensor) -> Tensor:
+            every = [self.times(x, self.rows(row)) for row in v]
+            return torch.stack([rows[i] - rows.mean(0) for i, rows in zip(far, every, strict=True)])
 
-        def squares(v: Array) -> Array:
-            # The mean of (H_i - H)^2 is that of H_i^2, less H^2.
-            once = self.times(x, self._rows(v, (1, d)).expand(shape))
-            again = self.times(x, once).mean(0)
-            return self._numbers(again - self.times(x, once.mean(0).expand(shape)).mean(0))
-
-        first, narrow = rng.standard_normal(n * d), rng.standard_normal(d)
-        square, error = largest(squares, narrow)
-        delta, L, L_mean = math.sqrt(square), largest(every, first), largest(mean, narrow)
-        found = {
-            "L": L,
-            "mu": least(every, first, L[0]),
-            "L_mean": L_mean,
-            "mu_mean": least(mean, narrow, L_mean[0]),
-            "delta_A": (delta, error / (2 * delta) if delta else math.sqrt(error)),
-        }
-        apart = [largest(self._apart(x, i), narrow) for i in self._farthest(x, rng)]
-        return found | {"delta_B": max(apart)}
-
-    def _apart(self, x: Tensor, client: int) -> Callable[[Array], Array]:
-        """Products with H_i - H."""
-
-        def product(v: Array) -> Array:
-            rows = self.times(x, self._rows(v, (1, len(v))).expand(self.problem.clients, -1))
-            return self._numbers(rows[client] - rows.mean(0))
-
-        return product
-
-    def _farthest(self, x: Tensor, rng: np.random.Generator) -> Iterator[int]:
-        """The clients whose Hessians differ most from the mean, by a few random products."""
-        total = torch.zeros(self.problem.clients, dtype=self.x.dtype, device=self.x.device)
-        for _ in range(PROBES):
-            v = self._rows(rng.standard_normal(self.problem.dim), (1, -1))
-            rows = self.times(x, v.expand(self.problem.clients, -1))
-            total += (rows - rows.mean(0)).square().sum(-1)
-        yield from total.argsort(descending=True)[:CLIENTS].tolist()
+        _, (square, error) = lanczos(squares, self._random(1, rng), least=False)
+        delta = math.sqrt(max(square, 0.0))
+        far = apart.topk(min(CLIENTS, len(apart))).indices.tolist()
+        low, high = lanczos(differences, self._random(len(far), rng))
+        half = error / (2 * delta) if delta else math.sqrt(error)
+        return {"delta_A": (delta, half), "delta_B": max(high, (-low[0], low[1]))}
 
     def descended(self, x: Tensor, L: float) -> Tensor:
         """A point on the way to the minimiser of f."""
-        for _ in range(STEPS):
-            x = x - self.grads(x.expand(self.problem.clients, -1)).mean(0) / L
+        for _ in range(STEPS if L else 0):
+            x = x - self.grads(self.rows(x)).mean(0) / L
         return x
 
     def dissimilarity(self, x: Tensor) -> float:
-        rows = self.grads(x.expand(self.problem.clients, -1))
+        rows = self.grads(self.rows(x))
         return float((rows - rows.mean(0)).square().sum(-1).mean().sqrt())
 
     def noise(self, x: Tensor, streams: Streams, draws: int) -> tuple[float, float]:
@@ -159,53 +241,54 @@ class Curvature:
         batches = Batches(streams, self.problem, 1 if self.problem.sampled else None)
         if batches.whole:
             return 0.0, 0.0
-        everyone = np.arange(self.problem.clients)
-        points = x.expand(len(everyone), -1)
-        mean, squares = self.grads(points), []
+        mean, squares = self.grads(self.rows(x)), []
         for step in range(draws):
             with torch.no_grad():
-                rows = self.oracle.grad(points, *batches.draw(everyone, 0, step))
-            self.gradients += len(everyone)
+                rows = self.oracle.grad(self.rows(x), *batches.draw(self.members, 0, step))
+            self.gradients += len(rows)
             squares.append(float((rows - mean).square().sum(-1).mean()))
         sigma = math.sqrt(np.mean(squares))
         error = float(np.std(squares, ddof=1)) / math.sqrt(draws)
         return sigma, error / (2 * sigma) if sigma else 0.0
 
-    def _rows(self, v: Array, shape: tuple[int, int]) -> Tensor:
-        return torch.from_numpy(np.array(v)).to(self.x).view(shape)
-
-    @staticmethod
-    def _numbers(v: Tensor) -> Array:
-        found: Array = v.flatten().cpu().numpy()
-        return found
+    def _random(self, rows: int, rng: np.random.Generator) -> Tensor:
+        return torch.from_numpy(rng.standard_normal((rows, self.problem.dim))).to(self.like)
 
 
-def largest(product: Callable[[Array], Array], start: Array) -> tuple[float, float]:
-    """The spectral norm of a symmetric matrix, and how far it may be off."""
-    if len(start) == 1:
-        return abs(float(product(np.ones(1))[0])), 0.0
-    matrix = LinearOperator((len(start),) * 2, matvec=product, dtype=np.float64)
-    try:
-        _, vectors = eigsh(matrix, k=1, which="LM", v0=start, tol=TOLERANCE, maxiter=RESTARTS)
-        vector = vectors[:, 0]
-    except ArpackNoConvergence:
-        vector = _powers(product, start)
-    image = product(vector)
-    value = float(vector @ image)
-    return abs(value), float(np.linalg.norm(image - value * vector))
+def lanczos(
+    product: Callable[[Tensor], Tensor], v: Tensor, least: bool = True
+) -> tuple[Extreme, Extreme]:
+    """The least and the largest eigenvalue of symmetric matrices, one for each row of ``v [C, d]``.
 
-
-def least(product: Callable[[Array], Array], start: Array, above: float) -> tuple[float, float]:
-    """The least eigenvalue of a symmetric matrix whose spectral norm is ``above``."""
-    # Above all others once it is turned round: small ones are found to the precision of the
-    # largest, not to their own, which takes a hundred times as long.
-    value, error = largest(lambda v: above * v - product(v), start)
-    return above - value, error
-
-
-def _powers(product: Callable[[Array], Array], v: Array) -> Array:
-    """About the eigenvector of the largest eigenvalue, where it is not far from the next."""
-    for _ in range(RESTARTS):
-        v = product(v / np.linalg.norm(v))
-    found: Array = v / np.linalg.norm(v)
-    return found
+    It ends once the largest, and with ``least`` the least too, are accurate enough. Without
+    orthogonalisation: eigenvalues may be found twice, which does no harm to extremes.
+    """
+    v = v / v.norm(dim=-1, keepdim=True)
+    before, beta, diagonal, beside = v, v.new_zeros(len(v), 1), list[Tensor](), list[Tensor]()
+    for step in range(1, MOST + 1):
+        w = product(v) - beta * before
+        size = (w * v).sum(-1, keepdim=True)
+        # Rows of which nothing is left add no eigenvalue of their own.
+        diagonal.append(torch.where(v.any(-1, keepdim=True), size, diagonal[0] if beside else size))
+        w = w - diagonal[-1] * v
+        before, beta = v, w.norm(dim=-1, keepdim=True)
+        v = w / beta.clamp(min=torch.finfo(v.dtype).tiny)
+        beside.append(beta)
+        if step % LOOK:
+            continue
+        off = torch.cat(beside, 1)[:, :-1]
+        small = torch.cat(diagonal, 1).diag_embed() + off.diag_embed(1) + off.diag_embed(-1)
+        values, vectors = torch.linalg.eigh(small)
+        errors = (beta * vectors[:, -1]).abs()
+        # What is not yet so low or high in one row may still become that.
+        low, high = values[:, 0], values[:, -1]
+        below, above = (low - errors[:, 0]).min(), (high + errors[:, -1]).max()
+        bottom, top = float(low.min()), float(high.max())
+        ends = (bottom, bottom - float(below)), (top, float(above) - top)
+        most = max(abs(value) for value, _ in ends)
+        # Of a small negative eigenvalue little more than the sign is of use.
+        close = (TOLERANCE * (v if v > 0 else max(-v, most / 10)) for v, _ in ends)
+        fine = [e <= max(t, FLOOR * most) for t, (_, e) in zip(close, ends, strict=True)]
+        if all(fine[not least :]):
+            break
+    return ends

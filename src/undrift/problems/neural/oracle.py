@@ -286,6 +286,15 @@ class NeuralOracle(Oracle):
             text = f"torch cannot run this network in bf16 here: {error}; leave out precision"
             raise BadParameters("Neural", {"precision": text}) from error
 
+    def hessian(self, y: Tensor, v: Tensor, batch: Tensor | None = None) -> Tensor:
+        """By automatic differentiation: differences would see the kinks of a ReLU as curvature."""
+        if batch is None:
+            places, held = torch.arange(self.rows.shape[1]), torch.tensor(self.sizes).unsqueeze(1)
+            batch = torch.where(places < held, places, -1).to(y.device)
+        given = self._arguments(self._inputs(y, batch))
+        rows = [given.rows(c).unpadded() for c in range(len(y))]
+        return torch.stack([self._one(*one) for one in zip(y, rows, v, strict=True)])
+
     def counts(self, batch: Tensor) -> Tensor:
         counts = self.placed.counts(self.rows.gather(-1, batch.clamp(min=0)))
         if counts is None:
@@ -433,12 +442,15 @@ class NeuralOracle(Oracle):
             found[c] = self._one(y[c], given.rows(c).unpadded())
         return found
 
-    def _one(self, y: Tensor, given: Arguments) -> Tensor:
+    def _one(self, y: Tensor, given: Arguments, v: Tensor | None = None) -> Tensor:
+        """One client's gradient, or the product of its Hessian with ``v``."""
         if isinstance(given.x, Tensor):
             given = given._replace(x=self.placed.network.arranged(given.x))
         with torch.enable_grad():
             leaf = y.detach().requires_grad_()
-            return torch.autograd.grad(self.loss(leaf, *given), leaf)[0]
+            loss, again = self.loss(leaf, *given), v is not None
+            (slope,) = torch.autograd.grad(loss, leaf, create_graph=again)
+            return torch.autograd.grad(slope, leaf, v)[0] if again else slope
 
     def _full(self, client: int, y: Tensor, key: Tensor | None) -> Tensor:
         """Over all samples, none augmented; an objective compares samples within each pass only."""
