@@ -38,19 +38,19 @@ MAY_IMPORT = {
     "cli plots records report runs spec",
 }
 CEILINGS = {
-    "core settings": 1440,
-    "methods objectives theory": 1512,
+    "core settings": 1441,
+    "methods objectives theory": 1566,
     "data models": 1649,
     "problems": 3156,
     "engines": 2864,
     "sweeps": 582,
     "spec": 716,
-    "records runs": 2381,
+    "records runs": 2451,
     "check": 792,
-    "report plots": 1040,
+    "report plots": 1048,
     "federate flower": 1476,
     "tuning": 511,
-    "cli": 1322,
+    "cli": 1330,
     "undrift_papers": 1976,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -53,6 +53,22 @@ def test_a_report_goes_beside_the_run(runs, capsys):
     assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
 
 
+def test_bounds_are_drawn_where_they_are_asked_for(place, capsys):
+    method = '[[method]]\nname = "FedRecu"\nlr = {}\n'
+    spec = (place / "spec.toml").read_text() + method.format('"theory"')
+    (place / "spec.toml").write_text(spec + method.format("0.04\nlabel = 'long'"))
+    assert main(["run", "spec.toml"]) == 0
+    code, _, err = told(capsys, "report", "mine", "--bounds")
+    assert code == 0 and "No bound for SCAFFOLD: no theorem" in err
+    assert "No bound for long: needs lr <= " in err
+    text = (place / "runs/mine/report.html").read_text()
+    assert "FedRecu: bound (Theorem 1, Remark 2)" in text and "No bound for long" in text
+    assert main(["report", "mine"]) == 0
+    assert "bound (Theorem" not in (place / "runs/mine/report.html").read_text()
+    assert main(["compare", "mine", "--bounds", "--plot", "curves.svg"]) == 0
+    assert "bound (Theorem 1, Remark 2)" in (place / "curves.svg").read_text()
+
+
 def test_of_several_runs_it_goes_here_or_where_it_is_asked_to(runs, capsys):
     assert main(["report", "one", "runs/two"]) == 0
     assert "two: SCAFFOLD" in (runs / "report.html").read_text()

@@ -60,6 +60,8 @@ def mean_sq(X):
 # ------------------------------------------------------------------------------------------------
 
 HAND = [
+    (bounds.gd(2.0, 0.25, 3, 8.0), 1.0),
+    (bounds.gd(2.0, 0.6, 2, 8.0), 0.0),
     (bounds.fedrecu_descent_convex(2.0, 1, 0.1), 0.1 - 0.01 * 2 * 0.5),
     (bounds.fedrecu_descent_convex(2.0, 3, 0.1), 0.3 - 0.02 * (8 + 3)),
     (inequalities.fedrecu_descent_nonconvex(2.0, 3, 0.1), 0.3 - 0.02 * (8 + 6)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from undrift.cli.output import refuse
+from undrift.cli.output import refuse, say
 from undrift.cli.parser import RUN, Parser, positive
 from undrift.core.params import unknown
 from undrift.records.folder import Folder
@@ -16,6 +16,7 @@ TARGET = (
     "a gap, or for networks an accuracy such as 0.8 "
     "(default: the spec's, else 1e-6 of the first gap)"
 )
+BOUNDS = "draw the theorems' bounds on the gap too, for the methods that have one"
 BASELINE = "method that the others are compared with, seed by seed (default: the first)"
 
 
@@ -40,6 +41,7 @@ def add_runs(parser: Parser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help=RUN)
     parser.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
     parser.add_argument("--baseline", metavar="LABEL", help=BASELINE)
+    parser.add_argument("--bounds", action="store_true", help=BOUNDS)
     parser.json()
 
 
@@ -51,4 +53,11 @@ def compared(args: Namespace, apart: bool = True) -> list[Comparison]:
     runs = read([*folders.values()])
     if not any(run.rows for run in runs):
         refuse([f"{', '.join(run.title for run in runs)}: nothing was recorded"])
-    return compare(runs, args.target, args.baseline, apart)
+    found = compare(runs, args.target, args.baseline, apart)
+    for one in found if args.bounds else ():
+        from undrift.runs.promises import bounds_of, recorded
+
+        cases = [case for run in one.runs for case in recorded(run)]
+        one.bounds, one.bound_notes = bounds_of(cases)
+        say("\n".join(one.bound_notes))
+    return found

@@ -152,6 +152,9 @@ class Method(Exchange, Record):
     """Rules for hyper-parameters that may be left to theory, each a function of the method and of
     :class:`undrift.theory.Known`. A rule may use those before it. Rules are not inherited."""
 
+    promise: ClassVar[object] = None
+    """A theorem's bound on f(x) - f*, an :class:`undrift.theory.Promise`. Not inherited."""
+
     nested: ClassVar[tuple[type[Phase], ...]] = ()
     """Nested phases in the order written, those of base classes first."""
 

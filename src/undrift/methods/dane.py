@@ -1,6 +1,6 @@
 from undrift.core import Local, NonNegative, OrTheory
 from undrift.methods._shared import AnchorGradient, Averaging
-from undrift.theory import Known, rules, steps
+from undrift.theory import Known, Promise, bounds, rules, steps
 
 
 def weight(method: "DANE", known: Known) -> float:
@@ -41,6 +41,11 @@ class DANE(AnchorGradient):
     needs_sgd = "it takes no local gradient steps"
     proximal_weights = ("lam",)
     prescribed = rules(lam=weight)
+    promise = Promise(
+        theorem="Jiang et al., (B.15)",
+        least=prescribed,
+        gap=lambda my, known, start, k: bounds.dane(known.mu, my.lam, k, start.distance2),
+    )
 
     lam: OrTheory[NonNegative]
 

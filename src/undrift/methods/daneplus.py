@@ -3,7 +3,7 @@ from typing import Literal
 
 from undrift.core import Grad, Local, Method, NonNegative, OrTheory, Positive, State, Vec, Who
 from undrift.methods._shared import AnchorGradient, Averaging, similarity
-from undrift.theory import Known, given, rules, steps
+from undrift.theory import Known, Promise, bounds, given, rules, steps
 
 
 class Ruled(State):
@@ -129,6 +129,14 @@ class DANEPlus(InexactSolution):
     paper = "Jiang et al., ICML 2024, Algorithm 1, control variate (1)"
     prescribed = rules(
         lam=lambda method, known: steps.daneplus_lam(similarity(method.average, known)), **SOLVER
+    )
+
+    promise = Promise(
+        theorem="Theorem 4",
+        of=" of the best so far",
+        fixed={"solver": "exact", "average": "avg"},  # errors of other solvers are not recorded
+        least={"lam": prescribed["lam"]},
+        gap=lambda my, known, start, k: bounds.daneplus(known.mu, my.lam, k, start.distance2),
     )
 
     average: Literal["avg", "rand"] = "avg"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from undrift.core import Cohort, Exchange, Grad, Local, Message, Method, Phase, Round, State, Vec
 from undrift.core.params import OrTheory, Positive
-from undrift.theory import Known, rules, steps
+from undrift.theory import Known, Promise, Start, bounds, rules, steps
 
 
 def step_size(method: FedRecu, known: Known) -> float:
@@ -11,6 +11,11 @@ def step_size(method: FedRecu, known: Known) -> float:
     else:
         convex, other = steps.fedrecu_convex, steps.fedrecu_nonconvex
     return (convex if known.convex else other)(known.L, known.steps)
+
+
+def linear(method: FedRecu, known: Known, start: Start, rounds: int) -> float:
+    gamma = bounds.fedrecu_descent_convex(known.L, known.steps, method.lr)
+    return start.gap * bounds.fedrecu_linear(known.strong_mean, gamma) ** rounds
 
 
 class FedRecu(Method):
@@ -55,6 +60,7 @@ class FedRecu(Method):
     needs_mean = "the server's x must stay the mean of the clients' x_i - lr g_i"
     needs_sgd = "its recursion is one of gradient steps of length lr"
     prescribed = rules(lr=step_size)
+    promise = Promise(theorem="Theorem 1, Remark 2", most=prescribed, gap=linear)
 
     lr: OrTheory[Positive]
 

@@ -10,7 +10,7 @@ from undrift.methods._shared import (
     averaged,
     similarity,
 )
-from undrift.theory import Known, probability, rules, steps
+from undrift.theory import Known, Promise, Start, bounds, probability, rules, steps
 
 
 class DoublyRegularised(Method, abstract=True):
@@ -77,6 +77,13 @@ def communication(method: FedRed | FedRedDual, known: Known) -> float:
 RULES = rules(lam=weight, eta=own_weight, p=communication)
 
 
+def last(method: FedRed, known: Known, start: Start, iterations: int) -> float:
+    """Theorem 9 bounds (mu/4) |x - x*|^2, and f is smooth."""
+    mu = known.strong
+    bound = bounds.fedred_gd(mu, method.eta, iterations, start.distance2)
+    return 2 * known.L_mean / mu * bound
+
+
 class FedRed(DoublyRegularised, RandomCommunication, AnchorGradient):
     r"""FedRed: local steps regularised towards the client's own point and the server's.
 
@@ -125,6 +132,15 @@ class FedRed(DoublyRegularised, RandomCommunication, AnchorGradient):
     robust = False
     needs_mean = "the clients keep their own y_i, whose mean x must be"
     prescribed = RULES
+    promise = Promise(
+        theorem="Theorem 9",
+        per="iterations",
+        of=" in expectation",
+        fixed={"solver": "gd", "average": "avg", "reset_local": False},
+        least=RULES,
+        most={"p": communication},
+        gap=last,
+    )
 
     class Client(AnchorGradient.Client):
         y: Vec

@@ -1,5 +1,5 @@
 from undrift.core import Cohort, Local, Message, Method, OrTheory, Positive, State, Vec
-from undrift.theory import rules, steps
+from undrift.theory import Promise, bounds, rules, steps
 
 
 class GD(Method):
@@ -29,6 +29,11 @@ class GD(Method):
     robust = True
     needs_sgd = "it takes no local gradient steps"
     prescribed = rules(lr=lambda method, known: steps.gd(known.L_mean))
+    promise = Promise(
+        theorem="descent lemma",
+        most=prescribed,
+        gap=lambda my, known, start, k: bounds.gd(known.strong_mean, my.lr, k, start.gap),
+    )
 
     lr: OrTheory[Positive]
 

@@ -1,10 +1,17 @@
 from undrift.core import Local, Method, OrTheory, Positive, State, Vec
 from undrift.methods._shared import Averaging, RandomCommunication
-from undrift.theory import Known, probability, rules, steps
+from undrift.theory import Known, Promise, Start, bounds, probability, rules, steps
 
 
 def communication(method: "Scaffnew", known: Known) -> float:
     return probability(steps.scaffnew_p(known.strong, method.lr))
+
+
+def potential(method: "Scaffnew", known: Known, start: Start, iterations: int) -> float:
+    """|x - x*|^2 is a part of the clients' mean share of Psi, and f is smooth."""
+    rate = bounds.scaffnew_rate(known.strong, method.lr, method.p)
+    first = start.distance2 + bounds.scaffnew_weight(method.lr, method.p) * start.spread2
+    return known.L_mean / 2 * rate**iterations * first
 
 
 class Scaffnew(RandomCommunication):
@@ -48,6 +55,14 @@ class Scaffnew(RandomCommunication):
     needs_mean = "the clients' h_i must sum to zero, which they do for the mean x alone"
     needs_sgd = "h_i changes by p (x - y) / lr, which is about gradients in steps of SGD alone"
     prescribed = rules(lr=lambda method, known: steps.scaffnew_lr(known.L), p=communication)
+
+    promise = Promise(
+        theorem="rate of ProxSkip",
+        per="iterations",
+        of=" in expectation",
+        most={"lr": prescribed["lr"]},
+        gap=potential,
+    )
 
     lr: OrTheory[Positive]
 

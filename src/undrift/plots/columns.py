@@ -45,6 +45,8 @@ MEASURED_ON: Mapping[Samples | None, Mapping[str, str]] = {
     None: {},
 }
 """What replaces ``WORDS`` by the samples that were measured on; ``None``: nobody said which."""
+BOUND_OF = "bound_of"
+"""The key of a row that is a theorem's bound: the label of the method that it is about."""
 JUDGES = (*USUAL, "loss")
 """Columns that a run can be judged by; the first that it has does."""
 

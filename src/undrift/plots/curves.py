@@ -165,6 +165,12 @@ def line_styles(labels: Iterable[str], grey: Container[str] = ()) -> dict[str, S
     return styles
 
 
+def bounding(styles: dict[str, Style], of: Mapping[str, str]) -> dict[str, Style]:
+    """``styles``, and those of theorems' bounds: dashed, in the colours of what they bound."""
+    dashed: Style = {"linestyle": "--", "marker": None, "linewidth": 1.0}
+    return styles | {label: styles[bounded] | dashed for label, bounded in of.items()}
+
+
 def finish(ax: Axes, x: str, y: str = "", zero: bool = True) -> None:
     """Titles of both axes, an open frame and a pale grid; with ``zero``, x starts there."""
     ax.set_xlabel(plain(x))

@@ -113,6 +113,9 @@ class Comparison:
         several = [other_samples(runs), other_problems(runs)] if len(runs) > 1 else []
         self.mixed = [text for text in [*several, unequal(self.tuned)] if text]
         """Warnings where the numbers of these runs cannot be compared."""
+        self.bounds: list[Row] = []
+        """The theorems' bounds on the gap, to be drawn with the curves, by labels of their own."""
+        self.bound_notes: list[str] = []
 
     @property
     def smooth(self) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from undrift.plots.columns import SHARES, WORDS, axis
-from undrift.plots.curves import draw, finish, image, legend, line_styles, plain, save
+from undrift.plots.columns import BOUND_OF, SHARES, WORDS, axis
+from undrift.plots.curves import bounding, draw, finish, image, legend, line_styles, plain, save
 from undrift.records.differences import curves
 from undrift.report.comparison import Comparison
 
@@ -36,8 +36,10 @@ def panels(
     for (left, right), (title, one) in zip(axes, runs.items(), strict=True):
         column = y or one.column
         window = (smooth or one.smooth) if column in SHARES else 1
+        bounds = one.bounds if column == "gap" else []
+        styled = bounding(styles, {row["label"]: row[BOUND_OF] for row in bounds})
         for ax, x in ((left, "round"), (right, "vectors")):
-            draw(ax, curves(one.rows), x, column, styles, window)
+            draw(ax, curves([*one.rows, *bounds]), x, column, styled, window)
             if one.target is not None and column == one.column:
                 level = 100 * one.target if column in SHARES else one.target
                 ax.axhline(level, color="#bbbbbb", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)

@@ -10,7 +10,7 @@ from itertools import chain
 
 from undrift._files import finite
 from undrift.core.stopping import of_some
-from undrift.plots.columns import LOGARITHMIC, MEASURED_ON, SHARES, WORDS
+from undrift.plots.columns import BOUND_OF, LOGARITHMIC, MEASURED_ON, SHARES, WORDS
 from undrift.records.differences import curves
 from undrift.records.folder import PYTHON, Row
 from undrift.records.rows import UNCHANGED
@@ -79,6 +79,7 @@ def page(runs: Comparison, baseline: str | None = None) -> str:
         troubles=[(s.label, s.note) for s in found if s.note and tables.kind(s.statuses) == "bad"],
         several=any(summary.seeds > 1 for summary in found),
         varied=runs.varied,
+        bounds=runs.bound_notes,
         drifts=any(row.get("drift") for row in runs.rows),
         data=finite(_charts(runs) | {"maps": maps}),
         maps=maps,
@@ -127,7 +128,7 @@ def facts(run: RunOnDisk) -> list[str]:
 
 def _charts(runs: Comparison) -> dict[str, object]:
     """What the charts are drawn from."""
-    rows = [*map(with_bytes, runs.rows)]
+    rows = [*map(with_bytes, [*runs.rows, *runs.bounds])]
     measured = {name for row in rows for name, value in row.items() if value is not None}
     offered = [name for name in MEASURED if name in measured]
     axes = [name for name in SPENT.values() if name in measured]
@@ -151,6 +152,7 @@ def _charts(runs: Comparison) -> dict[str, object]:
             {
                 "label": label,
                 "biased": label in runs.biased,
+                "bounds": next(iter(seeds.values()))[0].get(BOUND_OF),
                 "some": any(map(of_some, chain(*seeds.values()))),
                 "seeds": {
                     seed: _columns(curve, [*axes, *offered], stride)

@@ -128,15 +128,21 @@ def by_theory(
     try:
         return given(problem.cheap_constants), None
     except BadParameters:  # a rule needs the deltas, or more than is known
-        known = vars(problem.constants)
+        if not estimating or not all(has_rule(type(method), field) for field in left):
+            return given(problem.constants), None
+    constants, found = constants_of(problem)
+    return given(constants), found
+
+
+def constants_of(problem: Problem) -> tuple[Constants, Estimates | None]:
+    """All constants of a problem, and estimates where it does not know them itself."""
+    known = vars(problem.constants)
     missing = [name for name, value in known.items() if value is None]
-    ruled = all(has_rule(type(method), field) for field in left)
-    if not (missing and ruled and estimating) or isinstance(problem, Remote):
-        return given(problem.constants), None
+    if not missing or isinstance(problem, Remote):
+        return problem.constants, None
     found: Estimates = vars(problem).get(ESTIMATES) or estimate(problem)
     vars(problem)[ESTIMATES] = found  # for other methods
-    known = known | {name: getattr(found.constants, name) for name in missing}
-    return given(Constants(**known)), found
+    return Constants(**known | {name: getattr(found.constants, name) for name in missing}), found
 
 
 def resolved(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from undrift.core.faults import Rejection
 from undrift.core.method import Method
+from undrift.core.options import RunOptions
 from undrift.core.params import unknown
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Unsupported
 from undrift.engines import Engine, Ledger
@@ -26,6 +28,7 @@ from undrift.records.rows import ENDS, Key, choose, columns, key_of
 from undrift.report.summary import summarise
 from undrift.report.tables import Differences, results
 from undrift.runs.clients import ClientHistory, at_model
+from undrift.runs.promises import bounds_of
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
 from undrift.spec.user_files import distrust
@@ -116,6 +119,8 @@ class Run:
     """
     same_as: int | None = None
     """The seed whose run stands for this one, where no seed changes it."""
+    options: RunOptions = dataclasses.field(default_factory=RunOptions, repr=False)
+    """How it was run, besides method, problem and seed."""
 
     @cached_property
     def per_client(self) -> ClientHistory:
@@ -143,13 +148,21 @@ class Run:
         """The network with the server's last model, where the problem is one."""
         return models.module(self.problem, self.x)
 
-    def plot(self, y: str | None = None, x: str = "round", ax: Axes | None = None) -> Axes:
+    def plot(
+        self,
+        y: str | None = None,
+        x: str = "round",
+        ax: Axes | None = None,
+        bounds: bool = False,
+    ) -> Axes:
         """Draw one recorded column against another.
 
         Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
+        With ``bounds`` of the gap, so is what a theorem promises of it.
         """
         alone = dataclasses.replace(self, same_as=None)
-        return Runs({(self.label or type(self.method).__name__, self.seed): alone}).plot(y, x, ax)
+        runs = Runs({(self.label or type(self.method).__name__, self.seed): alone})
+        return runs.plot(y, x, ax, bounds)
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -218,15 +231,23 @@ class Runs(dict[Key, Run]):
             for (label, seed), run in self.items()
         ]
 
-    def plot(self, y: str | None = None, x: str = "round", ax: Axes | None = None) -> Axes:
+    def plot(
+        self,
+        y: str | None = None,
+        x: str = "round",
+        ax: Axes | None = None,
+        bounds: bool = False,
+    ) -> Axes:
         """Draw one column of every run against another, on the same axes.
 
-        A method has one colour; the more seeds it was run with, the paler their lines.
+        A method has one colour; the more seeds it was run with, the paler their lines. With
+        ``bounds`` the gap has theorems' bounds too, dashed; of methods without one a warning says
+        why.
         """
         from matplotlib.ticker import MaxNLocator
 
-        from undrift.plots.columns import axis, metric
-        from undrift.plots.curves import draw, entries, finish, line_styles
+        from undrift.plots.columns import BOUND_OF, axis, metric
+        from undrift.plots.curves import bounding, draw, entries, finish, line_styles
 
         rows, column = self.records, y or metric(self.records)
         if wrong := {x, column} - columns(rows).keys():
@@ -235,8 +256,17 @@ class Runs(dict[Key, Run]):
             import matplotlib.pyplot as plt
 
             _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+        first = {label: run for (label, _), run in reversed(self.items())}
+        promised, without = bounds_of(
+            (label, run.method, run.problem, run.options, run.history.rows)
+            for label, run in reversed(first.items())
+            if bounds and column == "gap"
+        )
+        for text in without:
+            warnings.warn(text, stacklevel=2)
         found = curves(rows)
-        draw(ax, found, x, column, line_styles(found))
+        styles = bounding(line_styles(found), {row["label"]: row[BOUND_OF] for row in promised})
+        draw(ax, found | curves(promised), x, column, styles)
         samples = {run.problem.metric_samples for run in self.values()}
         finish(ax, axis(x), axis(column, samples=samples.pop()), zero=False)
         if x == "round":

@@ -174,6 +174,7 @@ def _collect(
             client_rows=record.clients.get(key, []),
             best=chosen,
             same_as=outcome.same_as,
+            options=task.setup,
         )
     runs.folder = folder.path if folder else None
     return runs

@@ -7,6 +7,12 @@ from __future__ import annotations
 
 import math
 
+
+def gd(mu: float, lr: float, rounds: int, gap: float) -> float:
+    """gap_K <= (1 - lr mu)^K gap for lr <= 1/L: descent lemma and |grad f|^2 >= 2 mu gap."""
+    return max(1 - lr * mu, 0.0) ** rounds * gap
+
+
 # FedRecu (paper 000)
 
 

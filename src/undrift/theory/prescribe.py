@@ -94,6 +94,12 @@ class Known:
         return self._positive("mu", self.constants.mu)
 
     @property
+    def strong_mean(self) -> float:
+        """Strong convexity of f, which must be positive; that of every f_i if no more is known."""
+        mean = self.constants.mu_mean
+        return self.strong if mean is None else self._positive("mu_mean", mean)
+
+    @property
     def convex(self) -> bool:
         """Whether every f_i is known to be convex."""
         return self.constants.mu is not None and self.constants.mu >= 0

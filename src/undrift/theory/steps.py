@@ -14,6 +14,7 @@ class NoRule(ValueError):
 
     def __init__(self, reason: str, remedy: str = "give it as a number"):
         super().__init__(f"{reason}: {remedy}")
+        self.reason = reason
 
 
 STRICT = 0.999

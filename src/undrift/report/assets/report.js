@@ -15,9 +15,12 @@
   const measure = (x) => ({ round: "%{x:,.6~g} rounds", bytes: "%{x:.4~s}B", seconds: "%{x:.4~g} s" })[x] ?? `%{x:,.6~g} ${x}`;
   const styles = (() => {
     let coloured = 0, grey = 0;
-    return data.series.map((one) => one.biased
+    const found = new Map(), keep = (one, how) => { found.set(one.label, how); return how; };
+    return data.series.map((one) => keep(one, one.bounds
+      ? { ...found.get(one.bounds), dash: "dash" }
+      : one.biased
       ? { name: "--biased", dash: ["dash", "dot"][grey++ % 2], symbol: "circle" }
-      : { name: `--c${coloured % 9}`, dash: coloured < 9 ? "solid" : "dot", symbol: symbols[coloured++ % 9] });
+      : { name: `--c${coloured % 9}`, dash: coloured < 9 ? "solid" : "dot", symbol: symbols[coloured++ % 9] }));
   })();
 
   const style = new Map(data.series.map(({ label }, k) => [label, styles[k]]));
@@ -74,7 +77,7 @@
         const hover = (note) => `<b>${plain(one.label)}</b>${about}<br>%{y:.4~g}${unit}<br>${measure(x)}${note}<extra></extra>`;
         scatter(found, {
           mode: "lines+markers", line: { color: colour, width, dash }, hovertemplate: hover(""),
-          marker: { color: colour, symbol, size: 7, maxdisplayed: 9, opacity: one.biased ? 0 : 1 },
+          marker: { color: colour, symbol, size: 7, maxdisplayed: 9, opacity: one.biased || one.bounds ? 0 : 1 },
         });
         const some = found.filter((p) => p.some);
         if (some.length) scatter(some, {
@@ -95,7 +98,7 @@
           fill: "toself", fillcolor: colour, opacity: 0.16, line: { width: 0 },
         });
       }
-      line(found, several ? " mean" : "", one.biased ? 2.6 : 2.2);
+      line(found, several ? " mean" : "", one.bounds ? 1.3 : one.biased ? 2.6 : 2.2);
     });
     return [...bands, ...lines];
   }
