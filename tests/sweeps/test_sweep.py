@@ -19,6 +19,7 @@ from undrift.sweeps.sweep import Sweep
 QUADRATIC = build("quadratic", clients=6, dim=4)
 LEAST = build("least-squares", clients=6)
 SOFTMAX = build("softmax-synthetic", clients=6)
+UNEVEN = build("softmax-synthetic", clients=12, sizes="lognormal", samples=2)
 ONE_BY_ONE = {
     ("CELGD", "beta"): "Boolean",
     ("FedSpeed", "alpha"): "Boolean",
@@ -108,10 +109,15 @@ def test_options_are_those_of_a_run(problem, given, cls):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("problem", [LEAST, SOFTMAX], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("problem", [LEAST, SOFTMAX, UNEVEN], ids=["least", "softmax", "uneven"])
 def test_all_settings_draw_the_same_samples(problem, given):
     methods = [ud.Scaffold(lr=lr) for lr in (0.001, 0.004)]
     assert not expect_same(methods, problem, **given).alone
+
+
+def test_clients_one_of_whom_has_most_samples_are_stacked():
+    assert UNEVEN.held.wasteful
+    expect_same([ud.FedLin(lr=lr) for lr in (0.001, 0.004)], UNEVEN, steps=3)
 
 
 def test_noise_is_the_same_in_all_settings():

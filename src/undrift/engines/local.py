@@ -69,6 +69,7 @@ class Descent:
         self.gradients = 0
         self.members, self._size, self._halted = share.members, len(share.members), halted
         self._axes = common.x0.dim()
+        self._rows = self._size, *(-1,) * self._axes
         self._planned, self._batches, self._options = share.steps, common.batches, common.training
         oracle = common.at_clients.at(None if share.everyone else share.members)
         self._oracle = oracle if part is None else InParts(oracle, part)
@@ -199,7 +200,7 @@ class Stacked(Descent):
 
     def rows(self, v: Tensor) -> Tensor:
         """One row per client, where a vector is still common to all."""
-        return v if v.dim() > self._axes else v.expand(self._size, *v.shape)
+        return v if v.dim() > self._axes else v.expand(self._rows)
 
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
         self.gradients += self._size if step is None else self._parts(step)
@@ -446,7 +447,10 @@ def overwriting_step(
             return own
         v = direction(y, grad)
         v = plus(v, prox, y - x) if some(prox) else v
-        own = plus(y, -lr, v, out=y if y is own else None)
+        if isinstance(lr, Tensor):
+            own = torch.addcmul(y, -lr, v, out=y if y is own else None)
+        else:  # a little faster than plus()
+            own = y.sub_(v, alpha=lr) if y is own else torch.sub(y, v, alpha=lr)
         return own
 
     return step

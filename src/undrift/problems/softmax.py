@@ -207,11 +207,15 @@ class SoftmaxOracle(RegressionOracle):
         self.is_small = table.is_small(held)
         self._inner = inner
 
+    several = True
+
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
+        # The products of several points of a client are large together.
+        small = self.is_small and y.dim() == 2
         if batch is not None:
             x = self.held.drawn(self.table.rows, batch).to(self.dtype)
             labels = self.held.drawn(self.table.labels, batch)
-            if not self.is_small:
+            if not small:
                 hot = self.table.hot(labels, self.dtype)
                 return self._slope(y, x, hot, weights(batch, self.dtype).unsqueeze(1))
             sizes = (batch >= 0).sum(1, keepdim=True).clamp(min=1)
@@ -220,7 +224,7 @@ class SoftmaxOracle(RegressionOracle):
         if self.held.wasteful:
             rows = torch.split(y, 1)
             return torch.cat([f.grad(row) for f, row in zip(self.apart, rows, strict=True)])
-        if self.is_small:
+        if small:
             return self._by_numpy(y, self.small, self.columns_in_bits)
         return self._slope(y, *self.stack, self.columns)
 
@@ -301,10 +305,12 @@ class SoftmaxOracle(RegressionOracle):
     def _slope(
         self, y: Tensor, x: Tensor, hot: Tensor, weights: Tensor, columns: Tensor | None = None
     ) -> Tensor:
-        W = torch.unflatten(y, 1, (self.table.classes, -1))
+        # Points of a client, [C, d] or [C, T, d], are so many times as many rows for its samples.
+        W = y.reshape(len(y), -1, x.shape[2])
         scores = times_transposed(W, x) if columns is None else torch.bmm(W, columns)
-        share = scores.softmax(1).sub_(hot).mul_(weights)
-        return torch.baddbmm(W, share, x, beta=self.table.l2).flatten(1)
+        by_class = torch.unflatten(scores, 1, (-1, self.table.classes))
+        share = by_class.softmax(2).sub_(hot.unsqueeze(1)).mul_(weights.unsqueeze(1))
+        return torch.baddbmm(W, share.flatten(1, 2), x, beta=self.table.l2).view(y.shape)
 
 
 class Scores(Regularised):
