@@ -14,6 +14,7 @@ from undrift.engines.local import Stacked
 from undrift.methods import FedAvg, FedProx, FedSpeed, Scaffold
 from undrift.problems.neural import cuda_graph, oracle
 from undrift.problems.neural.cuda_graph import Captured
+from undrift.sweeps.sweep import Sweep
 
 METHODS = [
     FedAvg(lr=0.1),
@@ -75,7 +76,7 @@ def end(method, scope):
         "cohort": 3,
         "training": {"weight_decay": 1e-3, "clip": 0.1, "clip_scope": scope},
     }
-    engine = Simulate(method, task, **setting)
+    engine = (Sweep if isinstance(method, list) else Simulate)(method, task, **setting)
     after(3, engine)
     return engine
 
@@ -93,6 +94,23 @@ def test_recorded_steps_are_those_of_the_method(method, scope, recording, monkey
     plain = end(method, scope)
     torch.testing.assert_close(fast.x, plain.x, rtol=1e-10, atol=1e-12)
     assert fast.ledger == plain.ledger
+
+
+@pytest.mark.parametrize("scope", ["task", "reference"])
+@pytest.mark.parametrize("cls", [FedAvg, Scaffold])
+def test_recorded_steps_of_settings_are_those_of_each(cls, scope, recording, monkeypatch):
+    methods = [cls(lr=lr) for lr in (0.1, 0.05, 0.02)]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        sweep = end(methods, scope)
+    assert not [w for w in said if "not compiled" in str(w.message)]
+    assert recording and all(len(one.steps) == 1 for one in recording)
+    assert sweep.stacked == [0, 1, 2]
+    monkeypatch.undo()
+    for t, method in enumerate(methods):
+        plain = end(method, scope)
+        torch.testing.assert_close(sweep.x(t), plain.x, rtol=1e-10, atol=1e-12)
+        assert sweep.ledger(t) == plain.ledger
 
 
 def test_a_recorded_gradient_is_the_plain_one(recording):

@@ -5,21 +5,25 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from tests.problems.test_neural_cuda import dropping
+from tests.problems.test_neural_cuda import problem as drawing
 
 import undrift as ud
 from undrift.check.federations import example
 from undrift.core.method import Method
 from undrift.engines.engine import Engine, Simulate
 from undrift.engines.judge import Diverged
+from undrift.engines.memory import SPARE
 from undrift.methods import registry
 from undrift.problems import Quadratic
 from undrift.problems.named import build
-from undrift.sweeps.sweep import Sweep
+from undrift.sweeps import sweep as sweep_module
+from undrift.sweeps.sweep import Sweep, SweepEngine
 
 QUADRATIC = build("quadratic", clients=6, dim=4)
 LEAST = build("least-squares", clients=6)
 SOFTMAX = build("softmax-synthetic", clients=6)
-UNEVEN = build("softmax-synthetic", clients=12, sizes="lognormal", samples=2)
+UNEVEN = build("softmax-synthetic", clients=12, sizes="lognormal", samples=2, l2=0.0)
 ONE_BY_ONE = {
     ("CELGD", "beta"): "Boolean",
     ("FedSpeed", "alpha"): "Boolean",
@@ -109,15 +113,16 @@ def test_options_are_those_of_a_run(problem, given, cls):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("problem", [LEAST, SOFTMAX, UNEVEN], ids=["least", "softmax", "uneven"])
+@pytest.mark.parametrize("problem", [LEAST, SOFTMAX], ids=lambda p: type(p).__name__)
 def test_all_settings_draw_the_same_samples(problem, given):
     methods = [ud.Scaffold(lr=lr) for lr in (0.001, 0.004)]
     assert not expect_same(methods, problem, **given).alone
 
 
-def test_clients_one_of_whom_has_most_samples_are_stacked():
+@pytest.mark.parametrize("batch", [None, 4])
+def test_clients_one_of_whom_has_most_samples_are_stacked(batch):
     assert UNEVEN.held.wasteful
-    expect_same([ud.FedLin(lr=lr) for lr in (0.001, 0.004)], UNEVEN, steps=3)
+    expect_same([ud.FedLin(lr=lr) for lr in (0.001, 0.004)], UNEVEN, 2, steps=2, batch=batch)
 
 
 def test_noise_is_the_same_in_all_settings():
@@ -125,13 +130,54 @@ def test_noise_is_the_same_in_all_settings():
     assert not expect_same(methods, build("quadratic", noise=1.0), steps=3).alone
 
 
+def small_network() -> ud.Problem:
+    return build("images", data="digits", clients=4, model="mlp", hidden=8)
+
+
+def augmented() -> ud.Problem:
+    """A network with dropout, on images that are augmented."""
+    return drawing(dropping())
+
+
+@pytest.mark.parametrize("together", [None, 4], ids=["all rows", "four rows"])
+@pytest.mark.parametrize("make", [small_network, augmented])
 @pytest.mark.parametrize("cls", [ud.FedAvg, ud.Scaffold, ud.FedSpeed])
-def test_networks_are_stacked(cls):
-    problem = build("images", data="digits", clients=4, model="mlp", hidden=8)
-    problem = problem.to(torch.float64, torch.device("cpu"))
+def test_networks_are_stacked(cls, make, together):
+    problem = make().to(torch.float64, torch.device("cpu"))
+    problem.together = together
     more = {"lam": 10.0, "rho": 0.1} if cls is ud.FedSpeed else {}
     methods = [cls(lr=lr, **more) for lr in (0.02, 0.05)]
-    assert not expect_same(methods, problem, steps=3, batch=10, cohort=3).alone
+    assert not expect_same(methods, problem, rounds=2, steps=2, batch=10, cohort=3).alone
+
+
+def test_settings_that_memory_would_not_do_for_run_in_several_stacks(monkeypatch):
+    work = Simulate(ud.Scaffold(lr=0.1), QUADRATIC).memory
+    room = 5 * work.states + 2.5 * work.work
+    monkeypatch.setattr(sweep_module, "SMALL", 0)
+    monkeypatch.setattr(sweep_module, "free", lambda *_: room / (1 - SPARE))
+    methods = [ud.Scaffold(lr=lr) for lr in (0.01, 0.02, 0.03, 0.04, 0.05)]
+    found = expect_same(methods, QUADRATIC, steps=3)
+    assert [some for some, _ in found.stacks] == [[0, 1], [2, 3], [4]]
+    found.keep([1, 2, 4])
+    found.run_round()
+    assert [some for some, _ in found.stacks] == [[1], [2], [4]]
+    for t in (1, 2, 4):
+        one = alone(methods[t], QUADRATIC, 5, steps=3)
+        assert torch.dist(found.x(t), one.x) <= 1e-12 * one.x.norm()
+
+
+def test_a_stack_that_runs_out_of_memory_is_halved(monkeypatch):
+    ordinary = SweepEngine.commit
+
+    def scarce(self, *given):
+        if len(self.methods) > 2:
+            raise torch.OutOfMemoryError("no memory")
+        ordinary(self, *given)
+
+    monkeypatch.setattr(SweepEngine, "commit", scarce)
+    methods = [ud.Scaffold(lr=lr) for lr in (0.01, 0.02, 0.03, 0.04, 0.05)]
+    found = expect_same(methods, QUADRATIC, steps=3)
+    assert [some for some, _ in found.stacks] == [[0, 1], [2], [3, 4]] and not found.alone
 
 
 @pytest.mark.parametrize("cohort", [None, 7])

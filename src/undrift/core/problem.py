@@ -82,7 +82,8 @@ def apart(y: Tensor) -> Tensor:
     """``y`` with different rows, so that one client's cannot pass for another's."""
     import torch
 
-    return y * (1 + 0.01 * torch.arange(len(y), dtype=y.dtype, device=y.device).unsqueeze(-1))
+    rows = torch.arange(y[..., 0].numel(), dtype=y.dtype, device=y.device)
+    return y * (1 + 0.01 * rows.view(*y.shape[:-1], 1))
 
 
 class Replayed(Protocol):
@@ -158,6 +159,9 @@ class Draws(Protocol):
     def columns(self, rows: int, which: slice) -> Self:
         """Those for some samples of each of ``rows`` mini-batches, which are equally large."""
 
+    def batches(self, rows: int, which: Tensor) -> Self:
+        """Those for all samples of some of them, as often as they are asked for."""
+
 
 class Augmentation(Protocol):
     """Random changes to samples: the engine draws them, the oracle applies them."""
@@ -206,17 +210,19 @@ class Oracle(abc.ABC):
         found: Tensor = (self.grad(y + step, batch) - self.grad(y - step, batch)) * (size / h / 2)
         return found
 
-    def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
-        """``y - lr * grad(y, *batch)``, written over ``y``."""
-        return y.sub_(self.grad(y, *batch), alpha=lr)
+    def step_(self, y: Tensor, lr: float | Tensor, *batch: Any) -> Tensor:
+        """``y - lr * grad(y, *batch)``, written over ``y``; ``lr`` may be a column, for rows."""
+        if isinstance(lr, float | int):
+            return y.sub_(self.grad(y, *batch), alpha=lr)
+        return y.addcmul_(self.grad(y, *batch), lr, value=-1)
 
-    def descend_(self, y: Tensor, lr: float, steps: Iterable[object]) -> Tensor:
+    def descend_(self, y: Tensor, lr: float | Tensor, steps: Iterable[object]) -> Tensor:
         """One step ``y - lr * grad(y)`` on all data for each of ``steps``, written over ``y``."""
         for _ in steps:
             self.step_(y, lr)
         return y
 
-    def follow_(self, y: Tensor, lr: float, batches: Iterable[MiniBatch]) -> Tensor:
+    def follow_(self, y: Tensor, lr: float | Tensor, batches: Iterable[MiniBatch]) -> Tensor:
         """One step ``y - lr * grad(y, *batch)`` for each of ``batches``, written over ``y``."""
         for batch in batches:
             self.step_(y, lr, *batch)

@@ -65,6 +65,11 @@ class ImageDraws(Generic[Array]):
         angles = self.angles.reshape(rows, -1)[:, which].reshape(-1)
         return ImageDraws(offsets, flips, angles)
 
+    def batches(self, rows: int, which: Tensor) -> ImageDraws[Array]:
+        """Those for all images of some of these batches, as often as they are asked for."""
+        parts = self.offsets, self.flips, self.angles
+        return ImageDraws(*(v.reshape(rows, -1, *v.shape[1:])[which].flatten(0, 1) for v in parts))
+
 
 @dataclasses.dataclass(frozen=True)
 class ImageAugmentation:

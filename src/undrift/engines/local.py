@@ -101,8 +101,7 @@ class Descent:
                 return self.descend(x, step)
         compiled = self._compiles(x)
         if not (clips or compiled):
-            plain = direction is None and options.plain and not some(prox)
-            if plain and not isinstance(lr, Tensor):
+            if direction is None and options.plain and not some(prox):
                 return self._straight(x, lr)
             return self.descend(x, overwriting_step(x, lr, along, prox))
         # A number would be compiled anew when it changes.
@@ -119,7 +118,7 @@ class Descent:
         """Local steps from ``x``, compiled."""
         return self.descend(x, fused(step))
 
-    def _straight(self, x: Tensor, lr: float) -> Tensor:
+    def _straight(self, x: Tensor, lr: Weight) -> Tensor:
         """Local steps that are no more than ``y - lr * grad(y)``."""
         return self.descend(x, overwriting_step(x, lr, along_the_gradient, 0.0))
 
@@ -293,7 +292,7 @@ class Stacked(Descent):
         (ahead, batch), self._ahead = self._ahead, NOTHING
         return batch if np.array_equal(ahead, step) else super()._batch(step)
 
-    def _straight(self, x: Tensor, lr: float) -> Tensor:
+    def _straight(self, x: Tensor, lr: Weight) -> Tensor:
         steps, batches = max(self._planned), self._batches
         # An oracle takes these steps by itself only where they are the same for all clients.
         if min(self._planned) < steps or (batches.part is not None and not batches.whole):
@@ -332,7 +331,7 @@ class Gradient:
         self.f._calls += self.parts
         return self.f._treated(y, self.f._oracle.grad(y, *self.batch))
 
-    def step_(self, y: Tensor, lr: float) -> Tensor:
+    def step_(self, y: Tensor, lr: Weight) -> Tensor:
         self.f._calls += self.parts
         return self.f._oracle.step_(y, lr, *self.batch)
 
@@ -431,7 +430,7 @@ def overwriting_step(
     lr: Weight,
     direction: Direction,
     prox: Weight,
-    fast: Callable[[Grad, Tensor, float], Tensor] | None = None,
+    fast: Callable[[Grad, Tensor, Weight], Tensor] | None = None,
 ) -> Step[Tensor]:
     """Writes over what it made itself, which nobody else holds: that saves passes through memory.
 
@@ -443,7 +442,7 @@ def overwriting_step(
         nonlocal own
         # The first point is the caller's: it is copied once, and what comes of it is ours.
         if fast is not None:
-            own = fast(grad, y if y is own else y.clone(), float(lr))
+            own = fast(grad, y if y is own else y.clone(), lr)
             return own
         v = direction(y, grad)
         v = plus(v, prox, y - x) if some(prox) else v

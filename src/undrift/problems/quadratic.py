@@ -60,7 +60,7 @@ class QuadraticOracle(Oracle):
 
     @property
     def several(self) -> bool:
-        return self.sample is None and not self.noise
+        return self.sample is None
 
     def grad(
         self,
@@ -78,7 +78,10 @@ class QuadraticOracle(Oracle):
             multiply = torch.addcmul if self._H.ndim == 2 else torch.baddbmm
             g = multiply(minus_q, points, H).view_as(y)
         g = g if self.beta == 0 else g + bend(y, self.beta)
-        return g if key is None else g + self.noise * directions(key, y)
+        if key is None:
+            return g
+        noise = self.noise * directions(key, y)
+        return g + (noise if y.dim() == 2 else noise.unsqueeze(1))
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         if self.beta:
@@ -355,8 +358,10 @@ class RowSampler:
 
 
 def directions(key: Tensor, y: Tensor) -> Tensor:
-    """A normal vector for every key, like ``y [C, d]``, whose square is 1 in expectation."""
-    d = y.shape[1]
+    """A normal vector ``[C, d]`` for every key, like those of ``y``, whose square is 1 in
+    expectation.
+    """
+    d = y.shape[-1]
     rows = [Generator(Philox(key=one)).standard_normal(d) for one in key.tolist()]
     return upload(np.stack(rows) / d**0.5, y.device).to(y.dtype)
 

@@ -228,10 +228,10 @@ class SoftmaxOracle(RegressionOracle):
             return self._by_numpy(y, self.small, self.columns_in_bits)
         return self._slope(y, *self.stack, self.columns)
 
-    def descend_(self, y: Tensor, lr: float, steps: Iterable[object]) -> Tensor:
+    def descend_(self, y: Tensor, lr: float | Tensor, steps: Iterable[object]) -> Tensor:
         """All steps in the same arrays, by inner products where they take less time."""
         inner, l2 = self._inner, self.table.l2
-        if self.held.wasteful:
+        if self.held.wasteful or isinstance(lr, Tensor):
             return super().descend_(y, lr, steps)
         with np.errstate(all="ignore"):  # what is not finite is judged later
             if inner and not inner.by_numpy:

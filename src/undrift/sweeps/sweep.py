@@ -14,8 +14,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,14 @@ from torch import Tensor
 from undrift.core.method import Method
 from undrift.core.options import refuse
 from undrift.core.params import BadParameters, values
-from undrift.core.problem import MiniBatch, Oracle, Problem, Unsupported
+from undrift.core.problem import Problem, Unsupported
 from undrift.core.struct import Message, State
 from undrift.engines.engine import Engine, Simulate
 from undrift.engines.judge import Diverged, Stuck, client_rows
+from undrift.engines.memory import SMALL, SPARE, Needs, free
 from undrift.engines.order import Order
 from undrift.engines.work import Counters, Ledger, Work
+from undrift.sweeps.several import SweepProblem
 
 
 class OddSettings(Exception):
@@ -39,90 +40,6 @@ class OddSettings(Exception):
     def __init__(self, which: np.ndarray):
         self.which = which
         super().__init__(f"settings {which.tolist()}")
-
-
-class SweepProblem(Problem):
-    """``count`` copies of a problem, each with its own point: vectors are ``[..., count, d]``."""
-
-    def __init__(self, inner: Problem, count: int):
-        self.inner, self.count = inner, count
-        self.clients, self.samples, self.dim = inner.clients, inner.samples, count * inner.dim
-        self.dtype, self.device, self.sampled = inner.dtype, inner.device, inner.sampled
-        self.keyed, self.augmentation, self.labelled = (
-            inner.keyed,
-            inner.augmentation,
-            inner.labelled,
-        )
-        self.differentiates, self.pooled = inner.differentiates, inner.pooled
-        self.together, self.remembers = inner.together, inner.remembers
-        self._last: tuple[bytes | None, Oracle] | None = None
-
-    def at(self, members: np.ndarray | None = None) -> Oracle:
-        key = None if members is None else members.tobytes()
-        if self._last is None or self._last[0] != key:
-            self._last = key, SweepOracle(self.inner, members, self.count)
-        return self._last[1]
-
-    def start(self) -> Tensor:
-        return self.inner.start().expand(self.count, -1)
-
-    def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> SweepProblem:
-        return SweepProblem(self.inner.with_label_noise(noise), self.count)
-
-    def to(self, dtype: torch.dtype, device: torch.device) -> SweepProblem:
-        return SweepProblem(self.inner.to(dtype, device), self.count)
-
-
-class SweepOracle(Oracle):
-    """The problems of some clients at ``count`` points each, ``[C, count, d]``."""
-
-    def __init__(self, problem: Problem, members: np.ndarray | None, count: int):
-        self.problem, self.members, self.count = problem, members, count
-        self.once = problem.at(members)
-
-    @cached_property
-    def often(self) -> Oracle:
-        """For oracles that take one point of each client: the clients ``count`` times over."""
-        members = np.arange(self.problem.clients) if self.members is None else self.members
-        return self.problem.at(np.tile(members, self.count))
-
-    @cached_property
-    def each(self) -> list[Oracle]:
-        """An oracle for each setting: those that factorise keep the factors of one weight."""
-        return [copy.copy(self.once) for _ in range(self.count)]
-
-    def begin(self, start: Tensor, previous: Tensor | None) -> None:
-        if not self.once.several:
-            self.often.begin(
-                _one_by_one(start), None if previous is None else _one_by_one(previous)
-            )
-
-    def counts(self, batch: Tensor) -> Tensor:
-        return self.once.counts(batch)
-
-    def grad(self, y: Tensor, *batch: Any) -> Tensor:
-        if self.once.several:
-            return self.once.grad(y, *batch)
-        found = self.often.grad(_one_by_one(y), *self._tiled(batch))
-        return found.view(self.count, *y.shape[::2]).transpose(0, 1)
-
-    def solve(self, v: Tensor, lam: float | Tensor) -> Tensor:
-        weights = torch.as_tensor(lam).expand(self.count, 1).flatten().tolist()
-        rows = zip(self.each, v.unbind(1), weights, strict=True)
-        return torch.stack([f.solve(one, weight) for f, one, weight in rows], 1)
-
-    def _tiled(self, batch: MiniBatch) -> Iterator[Any]:
-        """What was drawn for each client, once for each setting."""
-        for drawn in batch:
-            if isinstance(drawn, Tensor):
-                yield drawn.repeat(self.count, *(1,) * (drawn.dim() - 1))
-            else:
-                yield drawn and type(drawn).join([drawn] * self.count)
-
-
-def _one_by_one(y: Tensor) -> Tensor:
-    """Vectors ``[C, T, d]`` as rows ``[T * C, d]``, setting by setting."""
-    return y.transpose(0, 1).flatten(0, 1)
 
 
 def columns(methods: Sequence[Method], like: Tensor) -> Method:
@@ -223,38 +140,65 @@ class SweepEngine(Simulate):
 
 
 class Sweep:
-    """Runs the settings ``methods`` of one method, in a stack as long as that is possible."""
+    """Runs the settings ``methods`` of one method, in stacks as long as that is possible.
+
+    One stack has as many settings as there is memory for, and no more than one thread of networks
+    works on at a time: beyond that they are no faster side by side.
+    """
 
     def __init__(self, methods: Sequence[Method], problem: Problem, **arguments: Any):
         self.methods, self.problem, self.arguments = list(methods), problem, arguments
         self.alone: dict[int, Engine] = {}
-        """Engines of the settings that left the stack."""
+        """Engines of the settings that left the stacks."""
         self.why = ""
         """Why none of them could be in a stack."""
         self.failed: dict[int, Diverged | Stuck] = {}
         """Settings that cannot go on."""
         self._dropped: dict[int, Ledger] = {}
-        self.stacked = list(range(len(methods)))
-        """The settings in the stack, in its order."""
-        self.stack: SweepEngine | None = None
+        self.stacks: list[tuple[list[int], SweepEngine]] = []
+        """Settings, and the engine in which they are, in this order."""
+        everyone = np.arange(len(methods))
+        needs = Simulate(methods[0], problem, **arguments).memory
+        most = most_together(needs, problem, len(methods))
         try:
-            self.stack = SweepEngine(methods, problem, **arguments)
+            for part in np.array_split(everyone, -(-len(methods) // most)):
+                some = part.tolist()
+                self.stacks.append((some, self._stack(some)))
         except Unsupported as error:
-            self.why, self.stacked = str(error), []
-            self.alone = dict(
-                enumerate(Simulate(method, problem, **arguments) for method in methods)
-            )
+            self.why, self.stacks = str(error), []
+            self.alone = {
+                t: Simulate(method, problem, **arguments) for t, method in enumerate(methods)
+            }
+
+    @property
+    def stacked(self) -> list[int]:
+        """The settings in stacks."""
+        return [t for some, _ in self.stacks for t in some]
 
     def run_round(self) -> None:
         """One round of every setting that can go on."""
-        odd: Sequence[int] = self._advance()
-        while odd:
-            self._leave(odd)
-            odd = self._advance()
-        for t, engine in self.alone.items():
+        ahead, self.stacks = self.stacks, []
+        while ahead:
+            some, engine = ahead.pop(0)
+            try:
+                engine.run_round()
+                self.stacks.append((some, engine))
+            except OddSettings as odd:
+                ahead[:0] = self._without(some, engine, odd.which.tolist())
+            except torch.OutOfMemoryError:
+                half, rest = np.array_split(np.arange(len(some)), 2)
+                if not len(rest):  # as it would be in a run of its own
+                    raise
+                ahead[:0] = self._part(some, engine, half) + self._part(some, engine, rest)
+            except Exception as error:
+                # Such as a method that decides by a hyper-parameter. What is wrong with a setting
+                # itself is raised when it goes on.
+                self.why = f"{type(error).__name__}: {error}"
+                self._without(some, engine, range(len(some)))
+        for t, single in self.alone.items():
             if t not in self.failed:
                 try:
-                    engine.run_round()
+                    single.run_round()
                 except (Diverged, Stuck) as error:
                     self.failed[t] = error
 
@@ -264,14 +208,17 @@ class Sweep:
             if t not in settings:
                 self._dropped[t] = self.ledger(t)
         self.alone = {t: engine for t, engine in self.alone.items() if t in settings}
-        self._narrow([place for place, t in enumerate(self.stacked) if t in settings])
+        before, self.stacks = self.stacks, []
+        for some, engine in before:
+            kept = [place for place, t in enumerate(some) if t in settings]
+            self.stacks += self._part(some, engine, kept)
 
     def x(self, t: int) -> Tensor:
         """The server's model in one setting."""
         if t in self.alone:
             return self.alone[t].x
-        assert self.stack is not None
-        return self.stack.x[self.stacked.index(t)]
+        engine, place = self._find(t)
+        return engine.x[place]
 
     def metrics(self, t: int) -> dict[str, float]:
         """Those of the server's model in one setting."""
@@ -283,44 +230,45 @@ class Sweep:
             return self._dropped[t]
         if t in self.alone:
             return self.alone[t].ledger
-        assert self.stack is not None
-        spent, place = self.stack.ledger, self.stacked.index(t)
-        gradients = np.broadcast_to(spent.gradients, len(self.stacked))[place]
-        return dataclasses.replace(spent, gradients=int(gradients))
+        engine, place = self._find(t)
+        gradients = np.broadcast_to(engine.ledger.gradients, len(engine.methods))[place]
+        return dataclasses.replace(engine.ledger, gradients=int(gradients))
 
-    def _advance(self) -> list[int]:
-        """A round of the stack; without one, the settings whose round is not an ordinary one."""
-        if self.stack is None:
-            return []
-        try:
-            self.stack.run_round()
-        except OddSettings as odd:
-            return [self.stacked[place] for place in odd.which]
-        except Exception as error:
-            # Such as a method that decides by a hyper-parameter, or too little memory. What is
-            # wrong with a setting itself is raised when it goes on.
-            self.why = f"{type(error).__name__}: {error}"
-            return self.stacked
-        return []
+    def _find(self, t: int) -> tuple[SweepEngine, int]:
+        """The stack in which a setting is, and its place there."""
+        return next((engine, some.index(t)) for some, engine in self.stacks if t in some)
 
-    def _leave(self, odd: Sequence[int]) -> None:
-        """Let settings go on by themselves, and the others in a smaller stack."""
-        assert self.stack is not None
-        for place, t in enumerate(self.stacked):
-            if t in odd:
-                engine = Simulate(self.methods[t], self.problem, **self.arguments)
-                engine.restore(*self.stack.setting(place))
-                self.alone[t] = engine
-        self._narrow([place for place, t in enumerate(self.stacked) if t not in odd])
+    def _stack(self, settings: Sequence[int]) -> SweepEngine:
+        methods = [self.methods[t] for t in settings]
+        return SweepEngine(methods, self.problem, **self.arguments)
 
-    def _narrow(self, places: Sequence[int]) -> None:
-        """Go on with some of the settings in the stack."""
-        old, everyone = self.stack, len(self.stacked)
-        self.stacked = [self.stacked[place] for place in places]
-        if old is None or len(places) == everyone:
-            return
-        self.stack = None
-        if places:
-            methods = [self.methods[t] for t in self.stacked]
-            self.stack = SweepEngine(methods, self.problem, **self.arguments)
-            self.stack.narrow(old, places)
+    def _without(
+        self, some: list[int], engine: SweepEngine, odd: Sequence[int]
+    ) -> list[tuple[list[int], SweepEngine]]:
+        """Let settings at some places go on by themselves, and the others in a smaller stack."""
+        for place in odd:
+            t = some[place]
+            self.alone[t] = Simulate(self.methods[t], self.problem, **self.arguments)
+            self.alone[t].restore(*engine.setting(place))
+        return self._part(some, engine, [k for k in range(len(some)) if k not in odd])
+
+    def _part(
+        self, some: list[int], engine: SweepEngine, places: Sequence[int] | np.ndarray
+    ) -> list[tuple[list[int], SweepEngine]]:
+        """The settings at some places of a stack, as a stack; none without any."""
+        if len(places) in (0, len(some)):
+            return [(some, engine)] if len(places) else []
+        kept = [some[place] for place in places]
+        stack = self._stack(kept)
+        stack.narrow(engine, [*places])
+        return [(kept, stack)]
+
+
+def most_together(needs: Needs, problem: Problem, settings: int) -> int:
+    """How many settings are run side by side, of which each needs so much."""
+    most = min(settings, problem.together or settings)
+    if settings * (needs.states + needs.work) < SMALL:
+        return most
+    # The states of all settings are kept; stacks work one after another.
+    room = free("device", problem.device) * (1 - SPARE) - settings * needs.states
+    return max(1, min(most, int(room // needs.work)))

@@ -85,7 +85,7 @@ class MLPGradient:
     def step_(
         self,
         views: list[View],
-        lr: float,
+        lr: float | Tensor,
         x: Tensor,
         targets: Fields,
         weights: Tensor,

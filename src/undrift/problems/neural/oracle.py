@@ -309,14 +309,14 @@ class NeuralOracle(Oracle):
             captured.load(inputs)
         return captured
 
-    def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
+    def step_(self, y: Tensor, lr: float | Tensor, *batch: Any) -> Tensor:
         if (mlp := self._stepping) is None or not batch:
             return super().step_(y, lr, *batch)
         x, labels, weights, *_ = self._arguments(self._inputs(y, *batch))
         mlp.step_(mlp.views(y), lr, x, labels, weights, self.placed.slope)  # type: ignore[arg-type]
         return y
 
-    def follow_(self, y: Tensor, lr: float, batches: Iterable[MiniBatch]) -> Tensor:
+    def follow_(self, y: Tensor, lr: float | Tensor, batches: Iterable[MiniBatch]) -> Tensor:
         """With the samples of many steps laid out at once, where nothing augments them."""
         if (mlp := self._stepping) is None:
             return super().follow_(y, lr, batches)
