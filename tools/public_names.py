@@ -25,6 +25,7 @@ RUNNING = {
     "Tuning": "spec.space",
     "Tunings": "tuning.found",
     "resume": "runs.api",
+    "gather": "runs.api",
     "load": "runs.api",
     "Run": "runs.results",
     "Runs": "runs.results",

@@ -70,7 +70,7 @@ from .methods.sonata import SONATA
 from .methods.svrp import SVRP
 from .problems.neural.problem import Neural
 from .records.models import Best
-from .runs.api import load, resume, run, run_spec
+from .runs.api import gather, load, resume, run, run_spec
 from .runs.callbacks import CallbackFailed, Events, Moment, PerClient
 from .runs.calls import Save
 from .runs.results import History, Recorded, Run, Runs
@@ -159,6 +159,7 @@ __all__ = [
     "engines",
     "estimate",
     "flower",
+    "gather",
     "load",
     "methods",
     "models",

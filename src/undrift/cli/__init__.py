@@ -32,6 +32,7 @@ VERBS = {
     "advise": "find out which method suits the problem of a spec",
     "tune": "find the best hyper-parameters of every method of a spec",
     "resume": "continue a run that was interrupted",
+    "gather": "make one run of several: parts of it, other seeds, other methods",
     "federate": "run a spec with clients on machines of their own, by Flower",
     "join": "be a client of a federation",
     "compare": "compare recorded runs",

@@ -12,6 +12,7 @@ from undrift.cli.run import add_options, executes, finished, other, perform
 from undrift.core.params import hints
 from undrift.flower.compat import misfit
 from undrift.records.folder import Folder, made
+from undrift.records.part import WHOLE
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
 
@@ -45,6 +46,7 @@ def add(parser: Parser) -> None:
         help="keys: a name or address of the SuperLink's machine; may be repeated",
     )
     add_options(parser, new=True)
+    parser.set_defaults(part=WHOLE)
 
 
 def main(args: Namespace) -> int:

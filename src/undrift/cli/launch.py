@@ -105,8 +105,8 @@ def follow(spec: Spec, args: Namespace) -> int:
     try:
         with Stop(""):  # the one that leads says what happens
             if args.check:
-                return rehearse(spec, args.json)
-            experiment = make(spec)
+                return rehearse(spec, args.part, args.json)
+            experiment = make(spec, part=args.part)
             if ranks := shared(experiment):
                 try:
                     check_same(experiment, ranks)

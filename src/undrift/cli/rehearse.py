@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, result, result_json, say
+from undrift.records.part import WHOLE, RunPart
 from undrift.report.numbers import count, duration, names, size, whole
 from undrift.report.table import Table, prose
 from undrift.spec.schema import Spec
@@ -18,17 +19,18 @@ client states: what all clients remember; vectors: per client and round, up and 
 s/round, s/row: seconds to train a round and to measure a row; all rounds: at that pace, one seed"""
 
 
-def rehearse(spec: Spec, as_json: bool) -> int:
+def rehearse(spec: Spec, part: RunPart, as_json: bool) -> int:
     from undrift.runs import rehearsal
     from undrift.runs.experiment import make
 
     rounds = f"{rehearsal.ROUNDS} rounds of {count(len(spec.entries), 'method')}"
     say(f"{spec.name}: {rounds} on {spec.problem_name}, nothing is kept")
-    found = rehearsal.rehearse(make(spec))
+    found = rehearsal.rehearse(make(spec, part=part))
     if as_json:
         result_json(dataclasses.asdict(found))
     else:
         seeds, states = count(len(spec.seeds), "seed"), size(found.state_bytes)
+        seeds = seeds if part == WHOLE else str(part)
         result(f"{show(found.methods)}\n")
         result(
             prose(

@@ -39,8 +39,9 @@ def main(args: Namespace) -> int:
     trusting = f"undrift resume {folder.path} --trust"
     told = partial(executes, folder.path) if args.trust else distrust(trusting)
     spec = load(folder.file("spec.toml"), placed(args), told)
-    if folder.state(spec) == "other":
-        found = "; ".join(folder.differences(spec).values())
+    args.part = folder.part
+    if folder.state(spec, args.part) == "other":
+        found = "; ".join(folder.differences(spec, args.part).values())
         refuse([f"{folder.path} cannot go on with another spec: {found}"])
     with together(spec, args) as code:
         return perform(spec, folder, False, args) if code is None else code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import traceback
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from undrift.cli.progress import Progress
 from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
 from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder
+from undrift.records.part import WHOLE, RunPart
 from undrift.records.rows import ENDS
 from undrift.report.comparison import Comparison, compare, read
 from undrift.report.numbers import count
@@ -48,6 +49,10 @@ STORE = (
 HERE = ("simulate", "wire", "distributed")
 ENGINE = "the engine, in place of the spec's [engine]: simulate, wire or distributed"
 WORKERS = "processes on this machine that share each run, with --engine distributed"
+PART = (
+    "only the K-th of N even shares of methods and seeds, in a folder NAME-part-K-of-N of its own; "
+    "undrift gather makes one run of them"
+)
 JOBS = "processes that share methods and seeds; no number depends on it (default: 1)"
 
 
@@ -64,6 +69,7 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
     add_options(parser, new=True, here=True)
+    parser.add_argument("--part", type=part, default=WHOLE, metavar="K/N", help=PART)
     two = "run two rounds of each method, write nothing, and estimate what all of it takes"
     parser.add_argument("--check", action="store_true", help=two)
 
@@ -117,14 +123,22 @@ def main(args: Namespace) -> int:
         if args.check:
             from undrift.cli.rehearse import rehearse
 
-            return rehearse(spec, args.json)
-        folder = Folder(args.out / spec.name)
-        state = folder.state(spec)
+            return rehearse(spec, args.part, args.json)
+        folder = Folder(args.out / args.part.folder(spec.name))
+        state = folder.state(spec, args.part)
         if args.overwrite or state in ("new", "unfinished", "shorter"):
             return perform(spec, folder, args.overwrite, args)
         if state == "other":
-            other(spec, folder)
+            other(spec, folder, args.part)
         return finished(folder, args, "; --overwrite runs it again")
+
+
+def part(text: str) -> RunPart:
+    """Reads ``--part``."""
+    try:
+        return RunPart.read(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def together(spec: Spec, args: Namespace) -> AbstractContextManager[int | None]:
@@ -150,9 +164,9 @@ def placed(args: Namespace) -> list[str]:
     return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
-def other(spec: Spec, folder: Folder) -> None:
+def other(spec: Spec, folder: Folder, part: RunPart = WHOLE) -> None:
     """Refuse a folder that holds another run."""
-    found = folder.differences(spec)
+    found = folder.differences(spec, part)
     what = "; ".join([*found.values()][:5]) or f"other code in {', '.join(spec.sources)}"
     more = MORE_ROUNDS if [*found] == ["rounds"] else ""
     remedy = f"{more}Use --overwrite to replace it, or another name: -s name=NAME"
@@ -188,8 +202,9 @@ def perform(
 
         return launch(spec, args, lambda: unfinished(folder, spec))
     methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")
-    say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}")
-    experiment = make(spec, build) if build else make(spec)
+    which = "" if args.part == WHOLE else f", {args.part}"
+    say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}{which}")
+    experiment = make(spec, build, args.part) if build else make(spec, part=args.part)
     bar = Progress(
         [task.label for task in experiment.tasks], spec.seeds, experiment.tasks[0].problem.note
     )
@@ -276,6 +291,7 @@ def report(folder: Folder, as_json: bool, again: bool = False) -> int:
             {
                 "name": folder.path.name,
                 "folder": str(folder.path),
+                "part": folder.part,
                 "target": found.target,
                 "note": found.note,
                 "varied": found.varied[0],

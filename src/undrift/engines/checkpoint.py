@@ -90,6 +90,20 @@ def restore(
     return notes | {name.removeprefix(NOTE): tensor for name, tensor in noted.items()}
 
 
+def renamed(path: Path, to: Path, before: str, identity: str) -> None:
+    """Copy the checkpoint of the run ``before`` as one of the run with an ``identity``.
+
+    Raises :class:`BadCheckpoint`.
+    """
+    try:
+        header, tensors = read(path, MOST)
+    except BadFormat as error:
+        raise BadCheckpoint(path, str(error)) from error
+    if header["identity"] != before:
+        raise BadCheckpoint(path, "belongs to another run")
+    write(to, tensors, header | {"identity": identity})
+
+
 class Shelf(NamedTuple):
     """The newest checkpoints of one run, in ``folder`` under ``name``."""
 

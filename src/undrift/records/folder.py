@@ -15,6 +15,7 @@ from typing import Literal, Self
 
 from undrift._files import hold, read_json, release
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, PARQUET, BadFolder, Journal
+from undrift.records.part import PART, WHOLE, RunPart
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
 from undrift.spec.document import parsed, read, toml
 from undrift.spec.errors import BadSpec
@@ -58,6 +59,8 @@ MODELS = "models"
 FOLDERS = (MODELS, CHECKPOINTS, "tensorboard")
 METRIC_SAMPLES = "metric_samples"
 """The key of environment.json with what :attr:`Problem.metric_samples` said."""
+DATA_OF = "data_of"
+"""The key of environment.json with the digest of each seed's data, where a seed decides them."""
 SPECS = "specs"
 """The key of environment.json with the identities of the recipes that made the run: the first, and
 those that asked for more rounds.
@@ -119,8 +122,10 @@ class Folder(Journal):
             raise BadFolder(f"{path} is not the folder of a run: it has no spec.toml")
         return found
 
-    def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "shorter", "other"]:
-        """What it holds, compared with ``recipe``; a shorter run has fewer rounds."""
+    def state(
+        self, recipe: Recipe, part: RunPart = WHOLE
+    ) -> Literal["new", "same", "unfinished", "shorter", "other"]:
+        """What it holds, compared with a part of ``recipe``; a shorter run has fewer rounds."""
         if not self.file("spec.toml").is_file():
             there = set(os.listdir(self.path)) if self.path.is_dir() else set()
             # A start that was cut short has left these two.
@@ -128,6 +133,8 @@ class Folder(Journal):
                 text = f"{self.path} is not the folder of a run, and holds {clash[0]}"
                 raise BadFolder(f"{text}; choose another name or --out")
             return "new"
+        if self.part != part:
+            return "other"
         # Files of code count by their bytes: a spec names them, and says nothing of their content.
         files = {name: self.file(name) for name in recipe.sources}
         kept = {name: file.read_bytes() for name, file in files.items() if file.is_file()}
@@ -168,12 +175,13 @@ class Folder(Journal):
         except BadSpec as error:
             raise BadFolder(str(error)) from None
 
-    def differences(self, recipe: Recipe) -> dict[str, str]:
-        """What ``recipe`` changes of the spec that was run: dotted key -> in words.
+    def differences(self, recipe: Recipe, part: RunPart = WHOLE) -> dict[str, str]:
+        """What a part of ``recipe`` changes of the spec that was run: dotted key -> in words.
 
         Empty if only code has changed.
         """
-        old, new = _flat(normal(self.document())), _flat(normal(recipe.document()))
+        old, new = flat(normal(self.document())), flat(normal(recipe.document()))
+        old[PART], new[PART] = map(str, (self.part, part))
         keys = [k for k in dict.fromkeys([*old, *new]) if old.get(k) != new.get(k) and k != "name"]
         return {k: f"{k} was {old.get(k, 'not set')} and is {new.get(k, 'not set')}" for k in keys}
 
@@ -210,6 +218,18 @@ class Folder(Journal):
         found = self.environment
         about = [*found.get(SPECS, [])[:1], *map(found.get, ("data", "code", "key"))]
         return " ".join(map(str, filter(None, about)))
+
+    def identity_of(self, label: str, seed: int) -> str:
+        """The identity of the checkpoints of one method and seed."""
+        return f"{self.identity} {label!r} {seed}"
+
+    @property
+    def part(self) -> RunPart:
+        """Which part of the run it has."""
+        try:
+            return RunPart.read(self.environment.get(PART, WHOLE))
+        except ValueError as error:
+            raise BadFolder(f"{self.file('environment.json')}: {error}") from None
 
     def start(
         self,
@@ -330,7 +350,7 @@ class Folder(Journal):
         self.write("spec.toml", toml(recipe.document()))
 
 
-def _flat(table: Table, before: str = "") -> dict[str, object]:
+def flat(table: Table, before: str = "") -> dict[str, object]:
     """Dotted key -> value, methods by their labels."""
     found: dict[str, object] = {}
     for key, value in table.items():
@@ -338,10 +358,17 @@ def _flat(table: Table, before: str = "") -> dict[str, object]:
         if key == "method" and isinstance(value, list):
             inner = {str(entry.get("label", k)): entry for k, entry in enumerate(value)}
         if isinstance(inner, Mapping):
-            found |= _flat(inner, f"{before}{key}.")
+            found |= flat(inner, f"{before}{key}.")
         else:
             found[f"{before}{key}"] = value
     return found
+
+
+def together(before: str | None, digest: str | None) -> str | None:
+    """One SHA-256 for the data of several seeds; ``None`` where that of a seed is not known."""
+    if before is None or digest is None:
+        return None
+    return hashlib.sha256(f"{before} {digest}".encode()).hexdigest()
 
 
 def checkpoint(k: int, seed: int) -> str:

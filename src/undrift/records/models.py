@@ -77,13 +77,14 @@ def keep(
     return files
 
 
-def stem(k: int, label: str) -> str:
+def stem(k: int, label: str, seed: int | None = None) -> str:
     """What the names of files of the k-th method begin with, whatever characters its label has.
 
-    >>> stem(2, "a/b")
-    '2-a_b'
+    >>> stem(2, "a/b"), stem(2, "a/b", 0)
+    ('2-a_b', '2-a_b-0')
     """
-    return f"{k}-{re.sub(r'[^A-Za-z0-9+-]', '_', label)}"
+    name = f"{k}-{re.sub(r'[^A-Za-z0-9+-]', '_', label)}"
+    return name if seed is None else f"{name}-{seed}"
 
 
 @runtime_checkable

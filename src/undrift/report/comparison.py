@@ -14,7 +14,8 @@ from undrift.plots.columns import JUDGES, metric
 from undrift.records.differences import Against, against
 from undrift.records.folder import METRIC_SAMPLES, PYTHON, BadFolder, Folder, Outcome, Row
 from undrift.records.journal import RunRecord
-from undrift.records.rows import METRICS, key_of
+from undrift.records.part import WHOLE, RunPart
+from undrift.records.rows import METRICS, Key, key_of
 from undrift.report.numbers import names
 from undrift.report.summary import ON, aim, summarise
 from undrift.report.table import Table
@@ -47,11 +48,18 @@ class RunOnDisk:
     """Each client's numbers, where they were measured."""
     environment: Document
     """Where it was run, and caveats of its data."""
+    part: RunPart = WHOLE
 
     @property
     def unchanged(self) -> bool:
         """Whether no seed changes any of its methods."""
         return bool(self.outcomes) and not any(outcome.seeded for outcome in self.outcomes)
+
+    @property
+    def dealt(self) -> list[Key]:
+        """The labels, without the prefix, and seeds that it runs."""
+        labels = [table["label"] for table in self.document.get("method", [])]
+        return self.part.deal(labels, self.document.get("seed", [0]))
 
     @property
     def problem(self) -> dict[str, object]:
@@ -83,6 +91,8 @@ class Comparison:
         for run in runs:
             self.rows += run.rows
             self.outcomes += run.outcomes
+            for label, seed in run.dealt:
+                planned.setdefault(run.prefix + label, {})[seed] = None
             for table in run.document.get("method", []):
                 label = run.prefix + table["label"]
                 self.settings[label] = MethodSetting(table, run.document)
@@ -90,7 +100,6 @@ class Comparison:
                     self.tuned[label] = TuningNote.read(table[TUNED]) if TUNED in table else None
                 if column == "gap" and self.settings[label].biased:
                     self.biased.add(label)
-                planned[label] = dict.fromkeys(run.document.get("seed", [0]))
                 rounds[label] = table.get("rounds", run.document.get("rounds", 0))
             problem = run.problem
             for row in run.rows:
@@ -111,8 +120,9 @@ class Comparison:
         self.varied = vary[:1] if common(vary) else each
         """What the seeds vary, in words: once, or for each run where they differ."""
         several = [other_samples(runs), other_problems(runs)] if len(runs) > 1 else []
-        self.mixed = [text for text in [*several, unequal(self.tuned)] if text]
-        """Warnings where the numbers of these runs cannot be compared."""
+        parts = [*map(one_of_parts, runs)]
+        self.mixed = [text for text in [*several, unequal(self.tuned), *parts] if text]
+        """Warnings where the numbers of these runs cannot be compared, or are not all."""
         self.bounds: list[Row] = []
         """The theorems' bounds on the gap, to be drawn with the curves, by labels of their own."""
         self.bound_notes: list[str] = []
@@ -181,7 +191,7 @@ def read(folders: Sequence[Folder]) -> list[RunOnDisk]:
         found = folder.record()
         if prefix:
             found = _labelled(found, prefix)
-        runs.append(RunOnDisk(folder, title, prefix, folder.document(), *found, known))
+        runs.append(RunOnDisk(folder, title, prefix, folder.document(), *found, known, folder.part))
     return runs
 
 
@@ -231,6 +241,14 @@ def compare(
         labels = [label for one in together for label in one.labels]
         raise BadFolder(f"baseline {baseline}: no such method; there are {', '.join(labels)}")
     return together
+
+
+def one_of_parts(run: RunOnDisk) -> str:
+    """A warning where a run is a part of one; empty otherwise."""
+    if run.part == WHOLE:
+        return ""
+    text = f"{run.title} is {run.part} of the methods and seeds of its spec"
+    return f"{text}: undrift gather makes one run of all parts"
 
 
 def measured_on(runs: Sequence[RunOnDisk]) -> dict[str, Samples | None]:

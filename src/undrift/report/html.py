@@ -13,6 +13,7 @@ from undrift.core.stopping import of_some
 from undrift.plots.columns import BOUND_OF, LOGARITHMIC, MEASURED_ON, SHARES, WORDS
 from undrift.records.differences import curves
 from undrift.records.folder import PYTHON, Row
+from undrift.records.part import WHOLE
 from undrift.records.rows import UNCHANGED
 from undrift.report import tables
 from undrift.report.clients import heat_map, left_out, spreads
@@ -119,6 +120,8 @@ def facts(run: RunOnDisk) -> list[str]:
     elif len(seeds) > 1:
         text += f" that vary {varied(document)}"
     found += [count(len(document.get("method", [])), "method"), text]
+    if run.part != WHOLE:
+        found.append(str(run.part))
     if "rounds" in document:
         found.append(count(document["rounds"], "round"))
     if (rule := document.get("aggregation", {}).get("name", "mean")) != "mean":

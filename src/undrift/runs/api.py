@@ -23,7 +23,9 @@ from undrift.core.params import BadParameters, plain
 from undrift.core.problem import Problem
 from undrift.core.schedules import Schedule
 from undrift.engines import Engine
+from undrift.records import gathering
 from undrift.records.folder import BadFolder, Folder
+from undrift.records.part import WHOLE, RunPart
 from undrift.runs.callbacks import Observer
 from undrift.runs.calls import (
     Methods,
@@ -43,7 +45,7 @@ from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Values
 from undrift.spec.user_files import distrust
 
-__all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_spec"]
+__all__ = ["Run", "Runs", "gather", "load", "prepare", "resolve", "resume", "run", "run_spec"]
 
 Point = torch.Tensor | NDArray[np.generic] | Sequence[float]
 Table = Mapping[str, object]
@@ -172,14 +174,17 @@ def run_spec(
     overrides: Sequence[str] = (),
     on_event: Emit | None = None,
     jobs: int | Executor = 1,
+    part: RunPart | tuple[int, int] = WHOLE,
 ) -> Runs:
     """Run a spec: a TOML file, or its content as a dictionary.
 
     ``overrides`` are "KEY=VALUE", as after ``undrift run -s``; ``save`` is the folder of the run.
     ``jobs`` processes share the work of a saved run; the numbers do not depend on it. They begin as
     those of :mod:`multiprocessing` do, so a script needs ``if __name__ == "__main__":``; an
-    ``Executor`` of processes that see the folder will do too. Python files that a spec names are
-    executed. Raises :class:`undrift.spec.errors.BadSpec`.
+    ``Executor`` of processes that see the folder will do too. ``part`` (2, 4) runs the second of
+    four even shares of methods and seeds, in a folder of its own; :func:`gather` makes one run of
+    all four. Python files that a spec names are executed. Raises
+    :class:`undrift.spec.errors.BadSpec`.
 
     >>> import undrift as ud
     >>> method = {"name": "FedAvg", "lr": 0.05}
@@ -193,7 +198,8 @@ def run_spec(
         spec = Reader({"name": name, **plain(source)}, Origin("spec")).spec(overrides)
     else:
         spec = load_spec(source, overrides)
-    return run_experiment(make(spec), place, on_event or _warn, jobs)
+    experiment = make(spec, part=RunPart.read(part))
+    return run_experiment(experiment, place, on_event or _warn, jobs)
 
 
 def resume(
@@ -214,7 +220,20 @@ def resume(
         raise BadFolder(place.from_python)
     trusting = "undrift.resume(folder, trust=True)"
     spec = load_spec(place.file("spec.toml"), code=None if trust else distrust(trusting))
-    return run_experiment(make(spec), Save(place.path), on_event or _warn, jobs)
+    experiment = make(spec, part=place.part)
+    return run_experiment(experiment, Save(place.path), on_event or _warn, jobs)
+
+
+def gather(folders: Sequence[str | Path], save: str | Path) -> Recorded:
+    """Make one finished run of several, in a new folder, and read it.
+
+    They are all the parts of a run, or runs of specs that differ in seeds and methods alone: every
+    method with every seed is there once. What does not belong together is refused as a
+    :class:`undrift.records.folder.BadFolder`; other machines and versions are a warning.
+    """
+    for text in gathering.gather([Folder.of_run(folder) for folder in folders], Path(save)):
+        warnings.warn(text, stacklevel=2)
+    return load(save)
 
 
 def load(folder: str | Path) -> Recorded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, reduce
 
 from undrift._device import absent
 from undrift.core.params import values
@@ -11,12 +12,20 @@ from undrift.core.problem import Unsupported
 from undrift.core.stopping import USUALLY
 from undrift.engines.checkpoint import Shelf
 from undrift.records import models
-from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Recipe, checkpoint
+from undrift.records.folder import (
+    CHECKPOINTS,
+    Folder,
+    Outcome,
+    Recipe,
+    checkpoint,
+    together,
+)
 from undrift.records.journal import Journal
+from undrift.records.part import PART, WHOLE, RunPart
 from undrift.records.rows import Key
 from undrift.runs.advice import failure
 from undrift.runs.events import Began, Emit, Ended, Notice, ignore
-from undrift.runs.prepare import Build, Task, build_all, lay_out, threads, together
+from undrift.runs.prepare import Build, Task, build_all, lay_out, threads
 from undrift.runs.trial import (
     NO_RULES,
     PAUSE,
@@ -55,16 +64,23 @@ class Experiment:
     """Whether a method that draws nothing is the same with every seed."""
     tolerant: bool = False
     """Whether a method that the problem or its author's code fails is an outcome, not an error."""
+    part: RunPart = WHOLE
+    """What is run of it."""
+    data_of: Mapping[int, str | None] = dataclasses.field(default_factory=dict)
+    """The digest of each seed's data, where a seed decides the problem."""
     _laid: dict[int, list[Task]] = dataclasses.field(default_factory=dict, repr=False)
 
-    @property
+    @cached_property
     def order(self) -> dict[Key, int]:
         """(label, seed) -> position of the method, in the order they are run in."""
-        found = dict[Key, int]()
-        for seed in self.seeds:
-            for k, task in enumerate(self.tasks):
-                found[task.label, seed] = k
-        return found
+        places = {task.label: k for k, task in enumerate(self.tasks)}
+        return {key: places[key[0]] for key in self.part.deal([*places], self.seeds)}
+
+    @cached_property
+    def first(self) -> dict[str, int]:
+        """Label -> the seed that it is run with first."""
+        # The last one that is given stays.
+        return {label: seed for label, seed in reversed(self.order)}
 
     def at(self, seed: int) -> Sequence[Task]:
         """The tasks with one seed; where each seed has its own problem, one is held at a time."""
@@ -130,14 +146,14 @@ class Experiment:
     def place(self, k: int, seed: int, folder: Folder, journal: Journal | None = None) -> RunPlace:
         """Where the k-th method with one seed keeps its rows, checkpoints and models."""
         label = self.tasks[k].label
-        identity = f"{folder.identity} {label!r} {seed}"
-        shelf = Shelf(folder.file(CHECKPOINTS), checkpoint(k, seed), identity)
-        stem = f"{models.stem(k, label)}-{seed}"
+        name, identity = checkpoint(k, seed), folder.identity_of(label, seed)
+        shelf = Shelf(folder.file(CHECKPOINTS), name, identity)
+        stem = models.stem(k, label, seed)
         return RunPlace(journal or folder, shelf, folder, stem, lasting=LASTING)
 
     def twin(self, label: str, seed: int, ended: Mapping[Key, Outcome]) -> Outcome | None:
         """How a method ended with the first seed, if no other seed changes that."""
-        first = ended.get((label, self.seeds[0]))
+        first = ended.get((label, self.first[label]))
         if first is None or first.seeded or not self.alike or first.status == "stopped":
             return None
         return dataclasses.replace(first, seed=seed, same_as=first.seed)
@@ -164,17 +180,21 @@ def unmeasured(rules: TrialRules, task: Task) -> dict[str, str]:
     return rules.missing(dict(problem.metrics(start.to(problem.device, problem.dtype))))
 
 
-def make(spec: Spec, build: Build = build_all) -> Experiment:
+def make(spec: Spec, build: Build = build_all, part: RunPart = WHOLE) -> Experiment:
     """Build the problem of a spec and set what is left to theory. Raises :class:`BadSpec`."""
     if text := absent(spec.device):
         raise BadSpec([spec.origin.complaint(("device",), text)])
+    pairs = len(spec.entries) * len(spec.seeds)
+    if part.of > pairs:
+        text = f"{part}: there is work for {pairs} parts, a method with a seed for each"
+        raise BadSpec([Complaint((PART,), text, spec.origin.source)])
     complaints: list[Complaint] = []
     first, *others = spec.seeds if spec.anew else spec.seeds[:1]
     tasks = lay_out(spec, first, complaints, build)
-    data = tasks[0].problem.digest() if tasks else None
+    data_of = {first: tasks[0].problem.digest() if tasks else None}
     for seed in others if tasks else ():  # built again in turn: memory may not hold all of them
         again = lay_out(spec, seed, complaints, build)
-        data = together(data, again[0].problem.digest() if again else None)
+        data_of[seed] = again[0].problem.digest() if again else None
 
     goal = spec.best or spec.stop or USUALLY
     rules = TrialRules(spec.target, spec.stop, goal, accuracy=spec.target_accuracy)
@@ -189,9 +209,11 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
         tasks,
         spec.seeds,
         rules=rules,
-        data=data,
+        data=reduce(together, data_of.values()),
         draws=spec.draws_at,
         lay=(lambda seed: lay_out(spec, seed, [], build)) if spec.anew else None,
         alike=spec.vary == ["draws"],
         tolerant=True,
+        part=part,
+        data_of=data_of if spec.anew else {},
     )

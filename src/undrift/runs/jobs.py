@@ -176,7 +176,7 @@ def _ready(
     experiment: Experiment, key: Key, ended: dict[Key, Outcome], parts: dict[Key, Journal]
 ) -> bool:
     """Whether it is known that this seed is not the same as the first one."""
-    first = key[0], experiment.seeds[0]
+    first = key[0], experiment.first[key[0]]
     if key == first or not experiment.alike or first in ended:
         return True
     return first in parts and parts[first].file(DRAWN).exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -254,13 +253,6 @@ def _blamed(spec: Spec, i: int, seed: int, error: Exception) -> Complaint:
         if line := line_in(error, (folder / file).absolute()):
             text = f"{file}:{line}: {type(error).__name__}: {text}"
     return spec.origin.complaint(path, f"seed {seed}: {text}" if spec.anew else text)
-
-
-def together(before: str | None, digest: str | None) -> str | None:
-    """One SHA-256 for the data of several seeds; ``None`` where that of a seed is not known."""
-    if before is None or digest is None:
-        return None
-    return hashlib.sha256(f"{before} {digest}".encode()).hexdigest()
 
 
 def _task(spec: Spec, entry: Entry, problem: Problem, complaints: list[Complaint]) -> Task | None:

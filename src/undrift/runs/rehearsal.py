@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable
 from timeit import timeit
 
@@ -48,7 +49,7 @@ class Rehearsal:
 
     methods: list[Estimate]
     seconds: float
-    """For all methods that work, with all seeds."""
+    """For all methods that work, with all seeds, or for the part that is run."""
     state_bytes: int
     """The largest client states, of one method at a time."""
 
@@ -58,8 +59,9 @@ def rehearse(experiment: Experiment) -> Rehearsal:
     first = experiment.tasks[0]
     with threads(first.problem, first.setup):
         found = [_estimate(experiment, task) for task in experiment.tasks]
-    seeds = len(experiment.seeds)
-    seconds = sum(m.full_seconds * (seeds if m.seeded else 1) for m in found if not m.problem)
+    seeds = Counter(label for label, _ in experiment.order)
+    times = {m.label: seeds[m.label] if m.seeded else min(seeds[m.label], 1) for m in found}
+    seconds = sum(m.full_seconds * times[m.label] for m in found if not m.problem)
     return Rehearsal(found, seconds, max(method.state_bytes for method in found))
 
 

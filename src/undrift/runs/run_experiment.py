@@ -19,9 +19,18 @@ from undrift.engines.checkpoint import Shelf
 from undrift.engines.options import DistributedOptions
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.records import models
-from undrift.records.folder import METRIC_SAMPLES, MORE_ROUNDS, SPECS, BadFolder, Folder, Row
+from undrift.records.folder import (
+    DATA_OF,
+    METRIC_SAMPLES,
+    MORE_ROUNDS,
+    SPECS,
+    BadFolder,
+    Folder,
+    Row,
+)
 from undrift.records.journal import Journal, RunRecord
 from undrift.records.models import Best
+from undrift.records.part import PART, WHOLE
 from undrift.records.rows import Key, Outcome, key_of
 from undrift.runs.calls import Save
 from undrift.runs.environment import environment
@@ -62,9 +71,9 @@ def run_experiment(
         check_same(experiment, ranks)
         follow_leader(experiment, ranks, emit)
         return _heard(experiment, ranks)
-    state = folder.state(experiment.recipe)
+    state = folder.state(experiment.recipe, experiment.part)
     if state == "other" and not save.overwrite:
-        found = folder.differences(experiment.recipe)
+        found = folder.differences(experiment.recipe, experiment.part)
         changed = "; ".join(found.values()) or "its Python files have changed"
         more = MORE_ROUNDS if [*found] == ["rounds"] else ""
         remedy = f"{more}Give another folder, or undrift.Save(folder, overwrite=True)"
@@ -254,6 +263,10 @@ def begin(folder: Folder, experiment: Experiment) -> None:
     about = environment(str(recipe.document().get("device", "cpu")))
     about |= {METRIC_SAMPLES: problem.metric_samples, SPECS: [recipe.identity]}
     about |= {"note": problem.note, "data": experiment.data, "code": experiment.code}
+    if experiment.data_of:
+        about[DATA_OF] = experiment.data_of
+    if experiment.part != WHOLE:
+        about[PART] = experiment.part
     held, counts = None, problem.label_counts()
     if counts is not None:
         held = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
@@ -264,7 +277,7 @@ def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     """Open a folder that holds a part of the run."""
     recipe = experiment.recipe
     compare(folder, experiment, emit)
-    if folder.state(recipe) == "shorter":
+    if folder.state(recipe, experiment.part) == "shorter":
         folder.extend(recipe)
     if recipe.identity not in folder.environment.get(SPECS, []):
         raise BadFolder(

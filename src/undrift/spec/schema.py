@@ -221,10 +221,7 @@ class Spec(Settings):
     @property
     def identity(self) -> str:
         """A fingerprint of all that decides what a run computes."""
-        total = hashlib.sha256(json.dumps(normal(self.document()), sort_keys=True).encode())
-        for name, content in self.sources.items():
-            total.update(f"\n{name} {len(content)}\n".encode() + content)
-        return total.hexdigest()
+        return identity_of(self.document(), self.sources)
 
     def _table(self, entry: Entry) -> Values:
         used = {**vars(entry.options), "rounds": entry.rounds, "objective": entry.objective}
@@ -248,6 +245,14 @@ def normal(document: Table) -> Values:
         known = engines.get(name)
         found["engine"] = known.same_as or name if known else name
     return found
+
+
+def identity_of(document: Table, sources: Mapping[str, bytes]) -> str:
+    """The identity of the spec with a document and files."""
+    total = hashlib.sha256(json.dumps(normal(document), sort_keys=True).encode())
+    for name, content in sources.items():
+        total.update(f"\n{name} {len(content)}\n".encode() + content)
+    return total.hexdigest()
 
 
 def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
