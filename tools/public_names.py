@@ -33,6 +33,7 @@ RUNNING = {
     "History": "runs.results",
     "Best": "records.models",
     "Save": "runs.calls",
+    "RayExecutor": "runs.ray_executor",
     "EarlyStopping": "core.stopping",
     "Goal": "core.stopping",
     "PerClient": "runs.callbacks",

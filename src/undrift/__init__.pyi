@@ -73,6 +73,7 @@ from .records.models import Best
 from .runs.api import gather, load, resume, run, run_spec
 from .runs.callbacks import CallbackFailed, Events, Moment, PerClient
 from .runs.calls import Save
+from .runs.ray_executor import RayExecutor
 from .runs.results import History, Recorded, Run, Runs
 from .spec.space import Tuning
 from .sweeps.constants import Estimates, estimate
@@ -135,6 +136,7 @@ __all__ = [
     "PerClient",
     "Phase",
     "Problem",
+    "RayExecutor",
     "Recorded",
     "Run",
     "Runs",

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import get_overloads, overload
 
@@ -36,6 +35,7 @@ from undrift.runs.calls import (
 )
 from undrift.runs.events import Emit, Event, Notice
 from undrift.runs.experiment import make
+from undrift.runs.jobs import ExecutorLike
 from undrift.runs.prepare import resolve
 from undrift.runs.results import Recorded, Run, Runs
 from undrift.runs.run_experiment import run_experiment
@@ -119,7 +119,7 @@ def run(
             early stopping, else the gap, else the accuracy, else the loss), undrift.PerClient and
             undrift.Events.
         save: folder of the run, as the command line makes it; the same call continues it. An
-            undrift.Save also has overwrite, checkpoint and loggers.
+            undrift.Save also has overwrite, checkpoint, loggers and jobs.
         engine: simulate: the cohort side by side; wire: one client after another, by messages;
             distributed: the cohort dealt among processes (docs/beyond.md). A table also has the
             engine's own options, such as store.
@@ -173,7 +173,7 @@ def run_spec(
     save: str | Path | Save | None = None,
     overrides: Sequence[str] = (),
     on_event: Emit | None = None,
-    jobs: int | Executor = 1,
+    jobs: int | ExecutorLike = 1,
     part: RunPart | tuple[int, int] = WHOLE,
 ) -> Runs:
     """Run a spec: a TOML file, or its content as a dictionary.
@@ -207,7 +207,7 @@ def resume(
     *,
     trust: bool = False,
     on_event: Emit | None = None,
-    jobs: int | Executor = 1,
+    jobs: int | ExecutorLike = 1,
 ) -> Runs:
     """Continue a run that was interrupted, from its last checkpoints.
 

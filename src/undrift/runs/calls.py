@@ -16,6 +16,7 @@ from undrift.core.method import Method
 from undrift.core.options import RunOptions, conflicts
 from undrift.core.params import (
     BadParameters,
+    Count,
     NonNegative,
     Record,
     describe,
@@ -37,6 +38,7 @@ from undrift.records.folder import PYTHON, Folder, Script
 from undrift.runs.callbacks import Observers, name_of
 from undrift.runs.code import code_digest, installed
 from undrift.runs.experiment import Experiment, unmeasured
+from undrift.runs.jobs import ExecutorLike
 from undrift.runs.prepare import Setup, Task, placed, ready, resolved
 from undrift.runs.tensorboard import missing
 from undrift.runs.trial import TrialRules
@@ -81,6 +83,7 @@ class Save(Record):
         overwrite: replace an earlier run there.
         checkpoint: seconds between checkpoints, 0: after every round; left out: 10.
         loggers: also log every row: "tensorboard".
+        jobs: processes that share methods and seeds, or an executor of such that see the folder.
     """
 
     owner = "save"
@@ -89,6 +92,7 @@ class Save(Record):
     overwrite: bool = False
     checkpoint: NonNegative | None = None
     loggers: list[Literal["tensorboard"]] = dataclasses.field(default_factory=list)
+    jobs: Count | ExecutorLike = 1
 
     @classmethod
     def read(cls, given: object) -> Self:

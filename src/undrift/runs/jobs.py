@@ -2,7 +2,7 @@
 
 A job runs one method with one seed, and records into a journal of its own inside the run's folder.
 This process shows the rows as they appear, and gathers the journals. All that crosses to a job is
-plain data, so any :class:`concurrent.futures.Executor` of processes will do.
+plain data, so any executor of processes will do that see the run's folder.
 
 Numbers do not depend on how many processes there are: each computes with as many threads as a
 single one would, since sums of floating-point numbers can depend on that.
@@ -14,19 +14,19 @@ import functools
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
-    Executor,
     Future,
     ProcessPoolExecutor,
     wait,
 )
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
-from typing import NamedTuple
+from threading import Lock, Thread
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -36,13 +36,29 @@ from undrift.records.rows import Key, Outcome
 from undrift.runs.environment import deterministic
 from undrift.runs.events import Began, Emit, Ended, Event, Measured, Notice
 from undrift.runs.experiment import Experiment, make
+from undrift.runs.prepare import OPENMP
 from undrift.runs.trial import MethodResult, StopSignal
 from undrift.spec.reader import load
 
+Answer = TypeVar("Answer")
 LOOK = 0.2
 """Seconds between looks at new rows."""
 STOP, DRAWN = "stop", "drawn"
 """Empty files: in the folder, jobs are to stop; in a part, its seed has changed something."""
+
+
+ALONE = Lock()
+"""Held by the one job of this process: workers of Dask may have threads, which share a problem."""
+
+
+@runtime_checkable
+class ExecutorLike(Protocol):
+    """A ``concurrent.futures.Executor``, or something else with its ``submit``, as submitit has.
+
+    Its futures need no more than ``done``, ``result`` and ``cancel``.
+    """
+
+    def submit(self, call: Callable[..., Answer], /, *given: object) -> Future[Answer]: ...
 
 
 class JobStart(NamedTuple):
@@ -54,6 +70,8 @@ class JobStart(NamedTuple):
     """What this process changes of the folder's spec, as after ``-s``."""
     pause: float
     threads: int
+    openmp: str | None
+    """OMP_NUM_THREADS, which Dask and Ray set for their processes."""
     deterministic: bool
 
 
@@ -70,6 +88,9 @@ class StopFile(NamedTuple):
 def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
     """Run one method with one seed; ``None`` if it was stopped before it began."""
     torch.set_num_threads(start.threads)
+    os.environ.pop(OPENMP, None)
+    if start.openmp is not None:
+        os.environ[OPENMP] = start.openmp
     if start.deterministic:
         deterministic()
     folder, experiment = Folder(Path(start.folder)), _experiment(*start[:3])
@@ -79,19 +100,20 @@ def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
         if isinstance(event, Measured) and event.drawn:
             journal.file(DRAWN).touch()
 
-    journal.mend()
-    try:
-        for result in experiment.run(
-            folder,
-            emit,
-            StopFile(folder.file(PARTS) / STOP),
-            start.pause,
-            [(label, seed)],
-            journal=journal,
-        ):
-            return result.outcome
-    finally:
-        journal.close()
+    with ALONE:
+        journal.mend()
+        try:
+            for result in experiment.run(
+                folder,
+                emit,
+                StopFile(folder.file(PARTS) / STOP),
+                start.pause,
+                [(label, seed)],
+                journal=journal,
+            ):
+                return result.outcome
+        finally:
+            journal.close()
     return None
 
 
@@ -107,7 +129,7 @@ def run_jobs(
     emit: Emit,
     stop: StopSignal | None,
     pause: float,
-    jobs: int | Executor,
+    jobs: int | ExecutorLike,
 ) -> Iterator[MethodResult]:
     """Run what is left to run; results come as they end."""
     ended = {outcome.key: outcome for outcome in folder.outcomes()}
@@ -122,6 +144,7 @@ def run_jobs(
         () if store == "auto" else (f"engine.store={store}",),
         pause,
         torch.get_num_threads(),
+        os.environ.get(OPENMP),
         torch.are_deterministic_algorithms_enabled(),
     )
     shown = {key: part.news(0)[1] for key, part in parts.items()}
@@ -154,7 +177,7 @@ def run_jobs(
                     elif _ready(experiment, key, ended, parts):
                         del waiting[key]
                         running[pool.submit(run_part, start, *key)] = key
-                done, _ = wait(running, LOOK, FIRST_COMPLETED)
+                done = _ended(running)
                 for key in running.values():
                     show(key)
                 for future in done:
@@ -169,7 +192,18 @@ def run_jobs(
                         emit(Ended(outcome))
                         yield MethodResult(outcome)
     finally:
+        for future in running:
+            future.cancel()
         folder.gather()
+
+
+def _ended(running: Collection[Future[Answer]]) -> list[Future[Answer]]:
+    """Wait a little; those that have ended."""
+    if known := [future for future in running if isinstance(future, Future)]:
+        wait(known, LOOK, FIRST_COMPLETED)
+    else:
+        time.sleep(LOOK)
+    return [future for future in running if future.done()]
 
 
 def _ready(
@@ -183,9 +217,9 @@ def _ready(
 
 
 @contextmanager
-def _pool(jobs: int | Executor, most: int) -> Iterator[Executor]:
+def _pool(jobs: int | ExecutorLike, most: int) -> Iterator[ExecutorLike]:
     """The pool that was given, or one of so many processes that ends with the block."""
-    if isinstance(jobs, Executor):
+    if not isinstance(jobs, int):
         yield jobs
         return
     others, context = multiprocessing.active_children(), multiprocessing.get_context("spawn")

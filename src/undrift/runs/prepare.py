@@ -37,6 +37,8 @@ SMALL = 2_000_000
 """Parameters times samples of a gradient of all clients, below which one thread is fastest."""
 ESTIMATES = "estimates"
 """Where a problem keeps those of its constants."""
+OPENMP = "OMP_NUM_THREADS"
+"""The environment variable with the threads that everything is to take."""
 EXPECTED = (ValueError, OSError, RuntimeError, MemoryError, OverflowError)
 """Errors of problems that cannot be built from what was given."""
 
@@ -292,7 +294,7 @@ def threads(problem: Problem, options: RunOptions) -> Iterator[None]:
     before = torch.get_num_threads()
     samples = options.batch or sum(problem.samples) / problem.clients or 1
     size = problem.dim * samples * (options.cohort.size if options.cohort else problem.clients)
-    if "OMP_NUM_THREADS" not in os.environ:
+    if OPENMP not in os.environ:
         torch.set_num_threads(1 if size < SMALL else min(before, cores()))
     try:
         yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,12 +35,18 @@ from undrift.runs.calls import Save
 from undrift.runs.environment import environment
 from undrift.runs.events import Emit, Ended, Event, LeftOut, Measured, Notice, ignore
 from undrift.runs.experiment import Experiment
-from undrift.runs.jobs import run_jobs
+from undrift.runs.jobs import ExecutorLike, run_jobs
 from undrift.runs.prepare import threads
 from undrift.runs.results import History, Run, Runs, unlabelled
 from undrift.runs.tensorboard import TensorBoard
 from undrift.runs.trial import PAUSE, MethodResult, RunPlace, StopSignal, Trial
 from undrift.spec.schema import Spec, Table
+
+SPREAD = (
+    "where the run is saved, and other processes can make it from its spec: a problem by name, "
+    "methods of undrift's or by file, no callbacks, not the engine distributed"
+)
+"""Where jobs can be several."""
 
 
 class ByKey(NamedTuple):
@@ -56,14 +61,16 @@ def run_experiment(
     experiment: Experiment,
     save: Save | None,
     emit: Emit,
-    jobs: int | Executor = 1,
+    jobs: int | ExecutorLike = 1,
 ) -> Runs:
     """Run an experiment, in a folder if it is to be saved, and gather its runs."""
-    ranks = shared(experiment)
+    ranks, field = shared(experiment), "jobs"
+    if save is not None and save.jobs != 1 and jobs == 1:
+        jobs, field = save.jobs, "save.jobs"
     spread = save is not None and isinstance(experiment.recipe, Spec) and ranks is None
-    if not (isinstance(jobs, Executor) or fits(jobs, Count)) or (jobs != 1 and not spread):
-        allowed = f"{describe(Count)}; above 1 for a spec that is saved, not on several ranks"
-        raise BadParameters("run", {"jobs": not_allowed("jobs", jobs, allowed)})
+    if not fits(jobs, Count | ExecutorLike) or (jobs != 1 and not spread):
+        allowed = f"{describe(Count | ExecutorLike)}; others than 1 {SPREAD}"
+        raise BadParameters("run", {field: not_allowed("jobs", jobs, allowed)})
     if save is None:
         return _in_memory(experiment, emit)
     folder = Folder(Path(save.folder))
@@ -214,7 +221,7 @@ def run_in_folder(
     stop: StopSignal | None = None,
     pause: float | None = None,
     loggers: Sequence[str] = (),
-    jobs: int | Executor = 1,
+    jobs: int | ExecutorLike = 1,
 ) -> list[MethodResult]:
     """Run what is left of an experiment into a folder; ``afresh`` empties the folder first.
 
