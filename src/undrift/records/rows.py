@@ -56,7 +56,8 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for k, row in enumerate(rows):
         for name, value in row.items():
-            found.setdefault(name, [None] * k).append(value)
+            # A list of k for every number would take time in the square of the rows.
+            (found.get(name) or found.setdefault(name, [None] * k)).append(value)
         for values in found.values():
             if len(values) == k:
                 values.append(None)
