@@ -222,7 +222,7 @@ def test_files_that_cannot_be_read(tmp_path):
 )
 def test_the_examples_are_good_specs(file):
     spec = load(file)
-    assert spec.name == file.stem and parse(spec.toml()).identity == spec.identity
+    assert spec.name == file.stem and parse(spec.toml(), str(file)).identity == spec.identity
 
 
 scalars = st.one_of(
