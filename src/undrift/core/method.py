@@ -170,6 +170,8 @@ class Method(Exchange, Record):
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         cls.abstract, cls.nested = abstract, _nested(cls)
+        steps = (*cls.step_sizes, *cls.proximal_weights)
+        cls.step_field = next((name for name in steps if name in cls.__dataclass_fields__), "")
         if register and not abstract:
             registry[cls.__name__] = cls
 
@@ -179,9 +181,9 @@ class Method(Exchange, Record):
         object.__setattr__(other, "lr", getattr(self, "lr") * factor)  # noqa: B009
         return other
 
-    def open_fields(self) -> list[str]:
-        """Hyper-parameters still to be set by theory."""
-        return [name for name in hints(type(self)) if getattr(self, name) == THEORY]
+    def open_fields(self, *words: str) -> list[str]:
+        """Hyper-parameters that are one of ``words``: by default those left to theory."""
+        return [name for name in hints(type(self)) if getattr(self, name) in (words or (THEORY,))]
 
     @property
     def needs_sgd(self) -> str:

@@ -30,6 +30,8 @@ LARGEST = 2**63 - 1
 """No whole number is larger: TOML, Parquet and arrays have 64 bits."""
 THEORY = "theory"
 """Stands for a number that theory prescribes; the run replaces it."""
+AUTO = "auto"
+"""Stands for the step that short runs find; the run replaces it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,15 +77,24 @@ T = TypeVar("T")
 
 if typing.TYPE_CHECKING:
 
-    class OrTheory(Generic[T]):
-        """A field that takes a number or the word "theory", and is read as a number."""
+    class OrWord(Generic[T]):
+        """A field that takes a number or a word in its place, and is read as a number."""
 
         @overload
         def __get__(self, owner: None, cls: type) -> Self: ...
         @overload
         def __get__(self, owner: object, cls: type) -> T: ...
         def __get__(self, owner: object, cls: type) -> T | Self: ...
-        def __set__(self, owner: object, value: T | Literal["theory"]) -> None: ...
+
+    class OrTheory(OrWord[T]):
+        """A number that theory may prescribe."""
+
+        def __set__(self, owner: object, value: T | Literal["theory", "auto"]) -> None: ...
+
+    class OrAuto(OrWord[T]):
+        """A step that short runs may find."""
+
+        def __set__(self, owner: object, value: T | Literal["auto"]) -> None: ...
 
     Positive = float
     NonNegative = float
@@ -103,6 +114,9 @@ else:
 
         def __class_getitem__(cls, kind: object) -> object:
             return kind
+
+    class OrAuto(OrTheory):
+        """The same for "auto", which the step of any method may be."""
 
     Positive = Annotated[float, Range(0, open_low=True)]
     NonNegative = Annotated[float, Range(0)]
@@ -259,13 +273,14 @@ def read(
     it, or all fields. With ``partial`` a field may be missing.
     """
     declared, found, problems = hints(cls), dict[str, object](), dict[str, str]()
-    theory = getattr(cls, "by_theory", False)
+    theory, step = getattr(cls, "by_theory", False), getattr(cls, "step_field", "")
     for name, value in given.items():
         if name not in declared:
             problems[name] = unknown(kind, name, names or declared)
             continue
         hint = declared[name]
-        if theory and isinstance(value, str) and value == THEORY and numeric(hint):
+        left_open = (theory and value == THEORY) or (name == step and value == AUTO)
+        if isinstance(value, str) and left_open and numeric(hint):
             found[name] = value
             continue
         try:
@@ -285,8 +300,9 @@ def read(
 
 
 def _allowed(cls: type, name: str) -> str:
-    by_rule = name in vars(cls).get("prescribed", ())
-    return describe(hints(cls)[name]) + (f', or "{THEORY}"' if by_rule else "")
+    by_rule, step = name in vars(cls).get("prescribed", ()), getattr(cls, "step_field", "")
+    words = f', or "{THEORY}"' * by_rule + f', or "{AUTO}"' * (name == step)
+    return describe(hints(cls)[name]) + words
 
 
 def made(cls: type[T], given: object, *, kind: str = "", names: Iterable[str] | None = None) -> T:
@@ -378,12 +394,15 @@ class Record:
     """What it can be read from besides a table, in words."""
     by_theory: ClassVar[bool] = False
     """Whether the word "theory" may stand for its numbers."""
+    step_field: ClassVar[str] = ""
+    """The number that "auto" may stand for; empty where it has none."""
 
     def __post_init__(self) -> None:
         found, problems = read(type(self), vars(self), partial=True)
         vars(self).update(found)
-        # What theory has still to set cannot be compared with other fields.
-        if not problems and not (self.by_theory and THEORY in found.values()):
+        # What theory or short runs have still to set cannot be compared with other fields.
+        words = {value for value in found.values() if isinstance(value, str)}
+        if not problems and not (self.by_theory and words & {THEORY, AUTO}):
             problems = self.conditions()
         if problems:
             raise BadParameters(self.owner or type(self).__name__, problems)

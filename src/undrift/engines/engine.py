@@ -28,6 +28,8 @@ from undrift.core.faults import Faults, Judging, Rejection
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, conflicts, refuse
 from undrift.core.params import (
+    AUTO,
+    THEORY,
     BadParameters,
     Natural,
     describe,
@@ -101,7 +103,7 @@ class Engine:
         self.options = options = RunOptions(**values)
         if reasons := refuse(method, options, None, problem):
             raise BadParameters(owner, dict(reasons))
-        if fields := method.open_fields():
+        if fields := method.open_fields(THEORY, AUTO):
             texts = {name: f"{name} must be set before an engine runs it" for name in fields}
             raise BadParameters(type(method).__name__, texts)
         self.method, self.problem, self.own = method, problem, self.Options(**own)

@@ -1,6 +1,18 @@
 from __future__ import annotations
 
-from undrift.core import Cohort, Fraction, Grad, Local, Message, Method, Phase, Positive, State, Vec
+from undrift.core import (
+    Cohort,
+    Fraction,
+    Grad,
+    Local,
+    Message,
+    Method,
+    OrAuto,
+    Phase,
+    Positive,
+    State,
+    Vec,
+)
 
 
 class CELGD(Method):
@@ -49,7 +61,7 @@ class CELGD(Method):
         "the last point, and one"
     )
 
-    lr: Positive
+    lr: OrAuto[Positive]
     beta: Fraction = 1.0
 
     class Server(State):

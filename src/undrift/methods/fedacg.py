@@ -1,4 +1,15 @@
-from undrift.core import Cohort, Fraction, Local, Message, Method, NonNegative, Positive, State, Vec
+from undrift.core import (
+    Cohort,
+    Fraction,
+    Local,
+    Message,
+    Method,
+    NonNegative,
+    OrAuto,
+    Positive,
+    State,
+    Vec,
+)
 
 
 class AcceleratedServer(Method, abstract=True):
@@ -62,7 +73,7 @@ class FedACG(AcceleratedServer):
     paper = "Kim et al., CVPR 2024"
     needs_sgd = ""
 
-    lr: Positive
+    lr: OrAuto[Positive]
     lam: Fraction = 0.85
     beta: NonNegative = 0.001
 

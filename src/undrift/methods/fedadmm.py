@@ -1,6 +1,6 @@
 from typing import Literal
 
-from undrift.core import Cohort, Local, Message, Method, Positive, State, Vec
+from undrift.core import Cohort, Local, Message, Method, OrAuto, Positive, State, Vec
 
 
 class FedADMM(Method):
@@ -47,7 +47,7 @@ class FedADMM(Method):
         "both are here"
     )
 
-    lr: Positive
+    lr: OrAuto[Positive]
     rho: Positive = 0.1
     rule: Literal["active", "delta", "all"] = "active"
     server_lr: Positive = 1.0

@@ -1,4 +1,4 @@
-from undrift.core import Cohort, Local, Message, Method, Positive, Probability, State, Vec
+from undrift.core import Cohort, Local, Message, Method, OrAuto, Positive, Probability, State, Vec
 
 
 class FedCM(Method):
@@ -34,7 +34,7 @@ class FedCM(Method):
     robust = True
     needs_sgd = "the server takes (x - y) / (K lr) for the mean of the gradients, its d"
 
-    lr: Positive
+    lr: OrAuto[Positive]
     server_lr: Positive = 1.0
     alpha: Probability = 0.1
 

@@ -1,4 +1,15 @@
-from undrift.core import Cohort, Grad, Local, Message, Method, NonNegative, Positive, State, Vec
+from undrift.core import (
+    Cohort,
+    Grad,
+    Local,
+    Message,
+    Method,
+    NonNegative,
+    OrAuto,
+    Positive,
+    State,
+    Vec,
+)
 
 
 class FedDC(Method):
@@ -40,7 +51,7 @@ class FedDC(Method):
     needs_mean = "the server's c and h must stay the means of the clients' c_i and h_i"
     needs_sgd = "it takes (x - y) / (K lr) for the mean of its gradients"
 
-    lr: Positive
+    lr: OrAuto[Positive]
     alpha: NonNegative = 0.01
 
     class Server(State):

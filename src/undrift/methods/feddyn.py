@@ -1,4 +1,4 @@
-from undrift.core import Cohort, Local, Message, Method, Positive, State, Vec
+from undrift.core import Cohort, Local, Message, Method, OrAuto, Positive, State, Vec
 
 
 class FedDyn(Method):
@@ -36,7 +36,7 @@ class FedDyn(Method):
     needs_mean = "the server's h must stay the mean of the clients' d_i"
     needs_sgd = ""
 
-    lr: Positive
+    lr: OrAuto[Positive]
     alpha: Positive = 0.1
 
     class Server(State):

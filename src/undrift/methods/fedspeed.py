@@ -1,7 +1,7 @@
 from typing import Literal
 
 from undrift.core import Cohort, Grad, Local, Message, Method, State, Vec
-from undrift.core.params import Fraction, NonNegative, Positive
+from undrift.core.params import Fraction, NonNegative, OrAuto, Positive
 
 
 class FedSpeed(Method):
@@ -54,7 +54,7 @@ class FedSpeed(Method):
     needs_mean = "the clients' corrections cancel in the mean of their uploads alone"
     needs_sgd = ""
 
-    lr: Positive
+    lr: OrAuto[Positive]
     lam: Positive = 10.0
     rho: NonNegative = 0.1
     alpha: Fraction = 1.0

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from undrift.core import Cohort, Grad, Local, Message, Method, Phase, Scratch, State, Vec
-from undrift.core.params import Fraction, Positive
+from undrift.core.params import Fraction, OrAuto, Positive
 
 
 class FrozenMomentum(Method, abstract=True):
@@ -9,7 +9,7 @@ class FrozenMomentum(Method, abstract=True):
 
     paper = "Karimireddy et al., NeurIPS 2021"
 
-    lr: Positive
+    lr: OrAuto[Positive]
     beta: Fraction = 0.9
     server_lr: Positive = 1.0
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from undrift.core import Cohort, Grad, Local, Message, Method, Phase, Scratch, State, Vec
-from undrift.core.params import Positive, Probability
+from undrift.core.params import OrAuto, Positive, Probability
 
 
 class MimeMVR(Method):
@@ -54,7 +54,7 @@ class MimeMVR(Method):
         "confirmed"
     )
 
-    lr: Positive
+    lr: OrAuto[Positive]
     a: Probability = 0.5
     lite: bool = False
     fresh: bool = False

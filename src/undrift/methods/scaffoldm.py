@@ -1,4 +1,4 @@
-from undrift.core import Cohort, Local, Message, Method, Positive, Probability, State, Vec
+from undrift.core import Cohort, Local, Message, Method, OrAuto, Positive, Probability, State, Vec
 
 
 class ScaffoldM(Method):
@@ -41,7 +41,7 @@ class ScaffoldM(Method):
     needs_sgd = "it takes (x - y) / (K lr) for the mean of its gradients"
     provisional = "the recursion is standard, the theorems' constants could not be confirmed"
 
-    lr: Positive
+    lr: OrAuto[Positive]
     gamma: Positive
     beta: Probability = 0.5
 

@@ -1,4 +1,4 @@
-from undrift.core import Cohort, Local, Method, NonNegative, Probability
+from undrift.core import Cohort, Local, Method, NonNegative, OrAuto, Probability
 from undrift.methods._shared import AnchorGradient, Averaging
 
 
@@ -40,7 +40,7 @@ class SONATA(AnchorGradient):
         "confirmed"
     )
 
-    beta: NonNegative
+    beta: OrAuto[NonNegative]
     alpha: Probability = 1.0
 
     def work(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from undrift.core import Cohort, Exchange, Local, Message, Method, Phase, Round, State, Vec
-from undrift.core.params import Positive, Probability
+from undrift.core.params import OrAuto, Positive, Probability
 
 
 class SVRP(Method):
@@ -43,7 +43,7 @@ class SVRP(Method):
     step_sizes = ("eta",)
     provisional = "the constants of its inexact version are not confirmed"
 
-    eta: Positive
+    eta: OrAuto[Positive]
     p: Probability
 
     class Server(State):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from undrift._files import hold, read_json, release
+from undrift.core.params import AUTO
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, PARQUET, BadFolder, Journal
 from undrift.records.part import PART, WHOLE, RunPart
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
@@ -69,7 +70,7 @@ PYTHON = "python"
 """The key of [problem] with the class of a problem that only its author's program can build."""
 MORE_ROUNDS = (
     "A run has no fewer rounds than it had, and more only where the states that it ended with were "
-    "kept: those above 64 MB were not. "
+    'kept (those above 64 MB were not) and no step is "auto", which depends on the rounds. '
 )
 """What is said of a folder that holds the same run with other rounds."""
 
@@ -276,8 +277,12 @@ class Folder(Journal):
         return [one for one in self.outcomes() if one.status == "done" and one.label not in bound]
 
     def _can_go_on(self, before: Table, now: Table) -> bool:
-        """Whether there are more rounds, and the states that they begin from were kept."""
-        if before["rounds"] >= now["rounds"]:
+        """Whether there are more rounds, and the states that they begin from were kept.
+
+        With more rounds short runs would find another step.
+        """
+        given = [{**entry, "label": ""} for entry in before["method"]]
+        if before["rounds"] >= now["rounds"] or any(AUTO in entry.values() for entry in given):
             return False
         places = {entry["label"]: k for k, entry in enumerate(before["method"])}
         there = last_rounds(self.file(CHECKPOINTS).glob("*.safetensors"))

@@ -10,7 +10,7 @@ from typing import Any
 import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.method import registry
 from undrift.core.optimisers import registry as optimisers
-from undrift.core.params import THEORY, hints
+from undrift.core.params import AUTO, THEORY, hints
 from undrift.core.problem import Samples
 from undrift.records.differences import EQUAL, Against, Difference
 from undrift.records.rows import ENDS
@@ -172,7 +172,8 @@ def parameters(summaries: Sequence[Summary], settings: Mapping[str, MethodSettin
         theory = [name for name in s.values if given.get(name) == THEORY]
         others = {n: spec[n] for n in ("schedule", "training") if spec.get(n)}
         others |= {n: v for n, v in given.items() if n in PER_METHOD}
-        own = {name: value for name, value in known.items() if name not in theory}
+        runs = {name: f"{name} (auto)" for name in s.values if given.get(name) == AUTO}
+        own = {runs.get(n, n): value for n, value in known.items() if n not in theory}
         found = [_values(own), _values({name: known[name] for name in theory}), _values(others)]
         rows.append([s.label, name, *found])
     head = ["method", "class", "hyper-parameters", "set by theory", "settings"]

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from undrift._threads import cores
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, refuse
-from undrift.core.params import BadParameters, Refusal, hints, values
+from undrift.core.params import AUTO, THEORY, BadParameters, Refusal, hints, values
 from undrift.core.problem import Constants, Problem
 from undrift.data.files import BadData
 from undrift.engines.engine import Engine, load
@@ -27,6 +28,7 @@ from undrift.problems.named import find
 from undrift.spec.errors import BadSpec, Complaint, Keys
 from undrift.spec.schema import Entry, Spec, path_of
 from undrift.spec.user_files import line_in
+from undrift.sweeps import auto
 from undrift.sweeps.constants import Estimates, estimate
 from undrift.theory import has_rule, prescribe
 
@@ -64,7 +66,7 @@ class Task:
     setup: Setup
     per_client: bool = False
     written: Method
-    """The method as it was given, with hyper-parameters that theory was to set."""
+    """The method as it was given, with hyper-parameters that theory or short runs were to set."""
     file: str | None = None
     """The user's file the method is from, or else the problem or a part of it."""
     needs: Needs | None = None
@@ -72,6 +74,24 @@ class Task:
     """What is to be known of its hyper-parameters besides their values."""
     spent: int = 0
     """Gradients that were spent on finding them."""
+
+    @cached_property
+    def settled(self) -> Task:
+        """The same with the step that short runs find, where it was left to them.
+
+        It is found once for all seeds of a problem, and by none of them.
+        """
+        if not self.method.open_fields(AUTO):
+            return self
+        how = {name: getattr(self.setup, name) for name in ("x0", *hints(RunOptions))}
+        found = auto.find(self._at, self.problem, self.rounds, **how | {"schedule": None})
+        return dataclasses.replace(
+            self, method=self._at(found.step), spent=self.spent + found.gradients
+        )
+
+    def _at(self, step: float) -> Method:
+        """The method with a step, and what theory prescribes with it."""
+        return resolve(auto.at(self.method, step), self.problem, self.setup)
 
     def engine(self, seed: int) -> Engine:
         """The engine before its first round."""
@@ -157,20 +177,22 @@ def resolved(
     estimating: bool = True,
 ) -> Task:
     """A task with what theory prescribes. Raises ``ValueError`` where it cannot."""
-    if "lr" in method.open_fields():
-        text = ""
-        if optimiser := setup.training.optimiser:
-            text = f"theory prescribes lr for local SGD, not for {optimiser.name}"
-        elif (factor := setup.schedule) and any(factor(k) > 1 for k in range(rounds)):
-            text = "the schedule has factors above 1, which take lr beyond what theory prescribes"
-        if text:
-            raise ValueError(f"{label}: {text}: give it as a number")
-    found, used = by_theory(method, problem, setup, estimating)
+    text, theory, by_runs = "", "lr" in method.open_fields(), method.open_fields(AUTO)
+    if theory and (optimiser := setup.training.optimiser):
+        text = f"theory prescribes lr for local SGD, not for {optimiser.name}"
+    elif by_runs and load(setup.engine.name).remote:
+        text = f"short runs find {by_runs[0]} where the clients' data are, and they are not here"
+    elif (theory or by_runs) and (factor := setup.schedule) and max(map(factor, range(rounds))) > 1:
+        text = "the schedule has factors above 1, which take lr beyond what was found for it"
+    if text:
+        raise ValueError(f"{label}: {text}: give it as a number")
+    # What theory cannot prescribe is refused here, whatever the step.
+    found, used = by_theory(auto.at(method, 1.0) if by_runs else method, problem, setup, estimating)
     fields = ", ".join(method.open_fields())
     text = f"has {fields} by theory from estimated constants, which are no bounds: {used}"
     return Task(
         label=label,
-        method=found,
+        method=method if by_runs else found,
         remark=text if used else "",
         spent=used.gradients if used else 0,
         problem=problem,
@@ -266,7 +288,7 @@ def _task(spec: Spec, entry: Entry, problem: Problem, complaints: list[Complaint
     try:
         task = resolved(label, method, problem, setup, rounds, every, spec.per_client)
     except ValueError as error:
-        field = next(iter(entry.method.open_fields()), "name")
+        field = next(iter(entry.method.open_fields(THEORY, AUTO)), "name")
         complaints.append(say_where(("method", entry.place, field), str(error)))
         return None
     for field, text in task.refuse():

@@ -71,7 +71,7 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
     what = Estimate(task.label, task.problem.dim, needs.states, needs.place, needs.work)
     row: dict[str, float] = {}
     try:
-        engine = task.engine(experiment.draws(experiment.seeds[0]))
+        engine = task.settled.engine(experiment.draws(experiment.seeds[0]))
 
         def look() -> None:
             row.update(measure(engine))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from undrift import __version__
 from undrift.core.faults import Rejection
-from undrift.core.params import BadParameters, Count, describe, fits, not_allowed
+from undrift.core.params import AUTO, THEORY, BadParameters, Count, describe, fits, not_allowed
 from undrift.core.problem import Problem
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.options import DistributedOptions
@@ -166,6 +167,7 @@ def _collect(
     for outcome, engine, last, best, _ in results:
         key = outcome.label, outcome.seed if outcome.same_as is None else outcome.same_as
         task = experiment.at(outcome.seed)[experiment.order[outcome.key]]
+        found = {name: outcome.values[name] for name in task.method.open_fields(THEORY, AUTO)}
         model = None if last is None else last.clone()
         chosen = best if best is not None and best.x is not None else None
         if engine is None and folder and "last" in outcome.files:
@@ -177,7 +179,7 @@ def _collect(
         elif engine is None and outcome.same_as is not None:
             model, chosen = runs[key].x, runs[key].best
         runs[outcome.key] = Run(
-            method=task.method,
+            method=dataclasses.replace(task.method, **found) if found else task.method,
             problem=task.problem,
             engine=engine,
             history=History(record.rows.get(key, ())),

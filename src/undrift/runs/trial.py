@@ -12,11 +12,12 @@ from typing import NamedTuple, Protocol
 import torch
 
 from undrift.core.faults import Rejection
-from undrift.core.params import BadParameters, unknown, values
+from undrift.core.params import AUTO, BadParameters, unknown, values
 from undrift.core.stopping import MEASURED, USUALLY, Alarm, EarlyStopping, Goal, Waiting, of_some
 from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.judge import Diverged, Stuck
+from undrift.engines.ranks import Parted
 from undrift.engines.work import Counters
 from undrift.records import models
 from undrift.records.folder import Folder
@@ -125,9 +126,13 @@ class Trial:
         emit: Emit = ignore,
         rules: TrialRules = NO_RULES,
     ):
-        self.task, self.seed, self.draws, self.place = task, seed, draws, place
+        self.task = task = task.settled
+        self.seed, self.draws, self.place = seed, draws, place
         self.emit, self.rules, self.waiting = emit, rules, Waiting()
         self.engine = task.engine(draws)
+        found = {name: values(task.method)[name] for name in task.written.open_fields(AUTO)}
+        if found and self.engine.told(found) != found:
+            raise Parted(f"the processes of the run found other values of {', '.join(found)}")
         self.best = Best(task.problem, rules.best) if place is None or place.folder else None
         self.callbacks = Callbacks(rules.callbacks, task.label, seed) if rules.callbacks else None
         self.seconds = 0.0
