@@ -9,7 +9,8 @@ Every method with its step found by short runs, and by a fine grid: 25 steps by 
 is the gap, or the loss of the network, that the best step of the grid has after half of the rounds,
 or 1e-8 of the first gap if that is reached. Where chance plays a part losses are means of their
 logarithms over the last six rounds. Other hyper-parameters are those of theory, where there is a
-rule, their defaults, or 0.5. The grid's runs and the run that follows have the same seed, which is
+rule, their defaults, or 0.5; clients of FedRed and Scaffnew communicate after a step with
+probability 0.2. The grid's runs and the run that follows have the same seed, which is
 not that of the short runs.
 """
 
@@ -36,6 +37,7 @@ from undrift.core.options import RunOptions, refuse
 from undrift.core.params import AUTO, BadParameters, fits, hints, numeric, read
 from undrift.core.problem import Problem
 from undrift.methods import registry
+from undrift.methods._shared import RandomCommunication
 from undrift.models.net import seeded
 from undrift.problems.named import build
 from undrift.runs.prepare import Setup, resolve, resolved
@@ -123,6 +125,8 @@ def given(cls: type[Method], known: bool) -> dict[str, Any]:
     for field in dataclasses.fields(cls):
         if field.name == cls.step_field:
             values[field.name] = AUTO
+        elif field.name == "p" and issubclass(cls, RandomCommunication):
+            values["p"] = 0.2  # theory's falls with the step, to a million local steps in a round
         elif known and has_rule(cls, field.name):
             values[field.name] = "theory"
         elif field.default is not dataclasses.MISSING:
