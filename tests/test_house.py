@@ -49,8 +49,8 @@ CEILINGS = {
     "check": 792,
     "report plots": 1064,
     "federate flower": 1476,
-    "tuning": 511,
-    "cli": 1364,
+    "tuning": 564,
+    "cli": 1366,
     "undrift_papers": 1976,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -61,3 +61,15 @@ def test_files(found, tmp_path):
     assert again.entries[0].tuned.gradients == found.entrants[best[0]].tuned.gradients
     assert (tmp_path / "pareto.png").stat().st_size > 1000
     assert "not tried" in found.table().notes[-1] if found.refused else True
+
+
+def test_bounds_are_above_what_runs_with_the_steps_of_theory_need(found):
+    assert {"GD", "FedRecu"} <= found.bounds.keys()
+    goal = ud.EarlyStopping(metric="gap", target=1e-3)
+    problem = {"name": "quadratic", "clients": 5, "dim": 4}
+    for name in ("GD", "FedRecu"):
+        most = found.bounds[name]
+        run = ud.run(registry[name](lr="theory"), problem, rounds=most, steps=4, callbacks=goal)
+        assert run.status == "reached"
+    assert "by bound" in found.table().text()
+    assert advise(spec(), exchanges=1, stateless=True, heats=(1 / 8,)).bounds == {}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from concurrent.futures import Future
 
 import pytest
 
@@ -97,6 +98,33 @@ def test_another_search_does_not_go_on_in_its_folder(tmp_path):
 def test_seeds_of_trials_are_not_those_that_are_shown():
     with pytest.raises(BadSpec, match="seed 3"):
         tune_spec(spec(seed=[3], tune={"seed": [2, 3]}))
+
+
+class AtOnce:
+    """An executor in this process that takes plain data alone, as those of clusters do."""
+
+    def __init__(self):
+        self.submitted = []
+
+    def submit(self, function, *given):
+        self.submitted.append(json.loads(json.dumps(given)))
+        future = Future()
+        future.set_result(function(*given))
+        return future
+
+
+def test_methods_are_shared_among_processes(tmp_path):
+    alone, pool = tune_spec(spec(), tmp_path / "alone"), AtOnce()
+    begin(spec(), tmp_path / "shared")
+    shared = tune_spec(spec(), tmp_path / "shared", jobs=pool)
+    assert len(pool.submitted) == 3 and repr({**shared}) == repr({**alone})
+    own = ud.problems.build("quadratic", clients=5, dim=4)
+    with pytest.raises(ud.BadParameters, match="named problem"):
+        ud.tune(ud.FedAvg(lr=0.1), own, rounds=4, save=tmp_path / "own", jobs=pool)
+    given = {"rounds": 4, "clients": 5, "dim": 4, "save": tmp_path / "named"}
+    found = ud.tune(ud.FedAvg(lr=0.1), "quadratic", {"lr": GRID}, jobs=pool, **given)
+    assert len(pool.submitted) == 4 and found["FedAvg"].settings >= 4
+    assert (tmp_path / "named/tuned.toml").exists()
 
 
 def test_goals():

@@ -24,6 +24,8 @@ def add(parser: Parser) -> None:
     parser.add_argument("spec", metavar="SPEC", help="the spec, a TOML file")
     parser.add_argument("--gradients", type=natural, metavar="N", help="budget of each method")
     parser.add_argument("--seconds", type=positive, metavar="S", help="budget of each method")
+    text = "processes that take a method each (default: 1)"
+    parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=text)
     parser.add_argument("--run", action="store_true", help="then run the tuned spec")
     parser.add_argument(
         "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
@@ -50,7 +52,7 @@ def main(args: Namespace) -> int:
         settings = len({one.setting for one in runs})
         say(f"{label}: {settings} settings, {sum(one.gradients for one in runs):,} gradients")
 
-    found = tune_spec(spec, folder, hear)
+    found = tune_spec(spec, folder, hear, args.jobs)
     tuned = folder / "tuned.toml"
     if args.json:
         result_json({label: one.document() for label, one in found.items()})

@@ -163,7 +163,7 @@ def run_jobs(
             emit(Measured(**about, row=row))
 
     try:
-        with _pool(jobs, len(waiting)) as pool:
+        with pool(jobs, len(waiting)) as workers:
             while waiting or running:
                 if stop and stop.asked:
                     (folder.file(PARTS) / STOP).touch()
@@ -176,7 +176,7 @@ def run_jobs(
                         yield MethodResult(twin)
                     elif _ready(experiment, key, ended, parts):
                         del waiting[key]
-                        running[pool.submit(run_part, start, *key)] = key
+                        running[workers.submit(run_part, start, *key)] = key
                 done = _ended(running)
                 for key in running.values():
                     show(key)
@@ -217,7 +217,7 @@ def _ready(
 
 
 @contextmanager
-def _pool(jobs: int | ExecutorLike, most: int) -> Iterator[ExecutorLike]:
+def pool(jobs: int | ExecutorLike, most: int) -> Iterator[ExecutorLike]:
     """The pool that was given, or one of so many processes that ends with the block."""
     if not isinstance(jobs, int):
         yield jobs

@@ -9,19 +9,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from undrift._files import write_whole
-from undrift.core.costs import costs
+from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method
 from undrift.core.options import refuse
 from undrift.core.params import values
 from undrift.methods import registry
 from undrift.plots.curves import GREY, finish, grid, image, legend, line_styles, plain
 from undrift.report.table import Table
-from undrift.runs.prepare import Task, threads
+from undrift.runs.prepare import Task, resolve, threads
+from undrift.runs.promises import bounds_of
 from undrift.spec.schema import PER_METHOD, Spec
 from undrift.sweeps.search import Search, Tuned
 from undrift.tuning.found import Tunings
@@ -41,6 +45,8 @@ FINE = tuple(2.0**k for k in range(-2, 3))
 """What the step before is multiplied by: in the first heat, and in the later ones."""
 SHOWN = 8
 """Methods in the picture, besides those that none beats."""
+MOST = 10**7
+"""Rounds up to which bounds are looked at."""
 FIRST = 1 / 16
 """The first step where the problem does not know its smoothness."""
 
@@ -71,6 +77,8 @@ class Advice:
     """By method: the share of the budget with which it left."""
     refused: dict[str, str]
     """By method: why it cannot run here."""
+    bounds: dict[str, int]
+    """By method: the rounds in which a theorem promises the target, with the steps of theory."""
     about: Tunings
     spec: Spec
     """The three best, and FedAvg."""
@@ -83,14 +91,22 @@ class Advice:
             reached = ["-" if one.reached is None else str(one.reached)] if self.about.aims else []
             costs = [f"{one.vectors:,}", f"{one.gradients:,}"]
             share = f"{self.heats[name]:g} of the budget"
-            rows.append([name, f"{one.step:.3g}", *reached, value, *costs, share])
+            bound = [f"<= {self.bounds[name]:,}" if name in self.bounds else "-"]
+            bound = bound if self.bounds else []
+            rows.append([name, f"{one.step:.3g}", *reached, value, *costs, *bound, share])
         by = [self.about.by] if self.about.aims else []
-        head = ["method", "step", *by, self.about.column, "vectors", "gradients", "raced with"]
+        head = ["method", "step", *by, self.about.column, "vectors", "gradients"]
+        head += ["rounds by bound", "raced with"] if self.bounds else ["raced with"]
         notes = [
             "vectors per client and gradients of all: to the target, or in all if that was missed",
             "step: the length of a local step; other hyper-parameters follow from it; an exact "
             "minimiser counts as one gradient",
         ]
+        if self.bounds:
+            text = (
+                "rounds by bound: what a theorem promises with the steps of theory, no measurement"
+            )
+            notes.append(text)
         if self.refused:
             why = "; ".join(f"{name}: {text}" for name, text in self.refused.items())
             notes.append(f"not tried: {why}")
@@ -181,7 +197,27 @@ def advise(
     ranked = sorted(found, key=lambda name: (-left[name], badness(found[name], contest, by)))
     entrants = {name: found[name] for name in ranked}
     about = Tunings({n: one.tuned for n, one in entrants.items()}, task.rounds, contest.goal)
-    return Advice(entrants, left, refused, about, _advised(spec, entrants, about))
+    bounds = promised(task, [*entrants], about.target if about.column == "gap" else None)
+    return Advice(entrants, left, refused, bounds, about, _advised(spec, entrants, about))
+
+
+def promised(task: Task, names: Sequence[str], target: float | None) -> dict[str, int]:
+    """The rounds in which theorems promise a gap, by method, where they promise it at all."""
+    problem, counts = task.problem, np.unique(np.geomspace(1, MOST, 600).astype(int)).tolist()
+    if target is None or problem.optimum is None:
+        return {}
+    found, first = dict[str, int](), problem.metrics(problem.start())
+    for name in names:
+        with suppress(ValueError):  # no theorem sets its hyper-parameters here
+            method = resolve(placeholder(registry[name]), problem, task.setup)
+            each = 1 / (getattr(method, "p", 1.0) or 1.0)
+            later = [{"round": k, "iterations": k * each} for k in counts]
+            rows, _ = bounds_of([(name, method, problem, task.setup, [first, *later])])
+            for count, row in zip(counts, rows, strict=False):
+                if row["gap"] <= target:
+                    found[name] = count
+                    break
+    return found
 
 
 def _unfit(method: Method, task: Task, stateless: bool, exchanges: int | None) -> str:

@@ -19,10 +19,12 @@ from undrift.core.stopping import USUALLY, EarlyStopping, Goal
 from undrift.records.folder import BadFolder
 from undrift.records.folder import made as made_folder
 from undrift.runs.api import DEFAULTS
-from undrift.runs.calls import Methods, experiment_of, settle
+from undrift.runs.calls import Methods, Save, experiment_of, settle
+from undrift.runs.jobs import ExecutorLike, pool
 from undrift.runs.prepare import Task, lay_out, resolve, threads
 from undrift.spec.document import toml
 from undrift.spec.errors import BadSpec, Complaint
+from undrift.spec.reader import load
 from undrift.spec.schema import Spec, as_toml
 from undrift.spec.space import Several, Space, Tuning, spaces, whole
 from undrift.sweeps.search import Limits, Make, Search, Tried
@@ -31,6 +33,8 @@ from undrift.tuning.samplers import explore
 
 USUAL = tuple(2.0**k for k in range(-3, 4))
 """What a step is multiplied by, where nothing is said of what to try."""
+SPACE = "space.toml"
+"""What was asked for."""
 TRIED = "tried"
 """The folder in that of a search with what was tried of each method, which a search continues."""
 Hear = Callable[[str, list[Tried]], object]
@@ -135,8 +139,23 @@ def goal_of(spec: Spec) -> Goal:
     return goal or spec.best or spec.stop or USUALLY
 
 
-def tune_spec(spec: Spec, folder: Path | None = None, heard: Hear = lambda *_: None) -> Tunings:
-    """Tune every method of a spec that was read for it; what is in ``folder`` is not run again."""
+def tune_spec(
+    spec: Spec,
+    folder: Path | None = None,
+    heard: Hear = lambda *_: None,
+    jobs: int | ExecutorLike = 1,
+) -> Tunings:
+    """Tune every method of a spec that was read for it; what is in ``folder`` is not run again.
+
+    ``jobs`` processes, or those of an executor, take a method each.
+    """
+    if jobs != 1 and folder is not None:
+        with pool(jobs, len(spec.entries)) as processes:
+            numbers = range(len(spec.entries))
+            parts = [processes.submit(tune_part, str(folder.absolute()), k) for k in numbers]
+            for k, part in enumerate(parts):
+                part.result()
+                heard(spec.entries[k].label, _kept(folder / TRIED / f"{k}.json"))
     found = tune_all(contest_of(spec), folder, heard)
     found.spec = tuned_spec(spec, found)
     if folder:
@@ -144,15 +163,24 @@ def tune_spec(spec: Spec, folder: Path | None = None, heard: Hear = lambda *_: N
     return found
 
 
+def tune_part(folder: str, k: int) -> None:
+    """Tune the k-th method of the search in a folder, and keep there what was tried."""
+    file = Path(folder) / TRIED / f"{k}.json"
+    contest = contest_of(load(Path(folder) / SPACE, tune=True))
+    contest.tune(k, _kept(file), _keeper(file, lambda *_: None))
+
+
 def begin(spec: Spec, folder: Path, afresh: bool = False) -> None:
     """A folder for a search; one that holds another search is refused, or emptied of it."""
-    file, asked = folder / "space.toml", spec.document() | {"tune": as_toml(values(spec.tune))}
+    file, asked = folder / SPACE, spec.document() | {"tune": as_toml(values(spec.tune))}
     if file.exists() and file.read_text(encoding="utf-8") != toml(asked):
         if not afresh:
             text = f"{folder} holds another search: --overwrite replaces it, or use -s name=NAME"
             raise BadFolder(text)
         shutil.rmtree(folder / TRIED, ignore_errors=True)
     made_folder(folder)
+    for name, content in spec.sources.items():
+        write_whole(folder / name, content)
     write_whole(file, toml(asked))
 
 
@@ -224,6 +252,7 @@ def tune(
     rounds: int,
     tuning: Tuning | Mapping[str, object] | None = None,
     save: str | Path | None = None,
+    jobs: int | ExecutorLike = 1,
     **settings: object,
 ) -> Tunings:
     """Find the best hyper-parameters of methods on a problem, each by the same effort.
@@ -242,6 +271,7 @@ def tune(
         tuning: how to search: an undrift.Tuning of seed, goal, target, halve, extend, samples,
             sampler, gradients and seconds.
         save: a folder for what was tried, a table and a picture; the same call continues there.
+        jobs: processes that share the methods of a search that is saved, or an executor of them.
         **settings: as those of :func:`undrift.run`.
 
     >>> import undrift as ud
@@ -251,15 +281,24 @@ def tune(
     """
     how = made(Tuning, tuning or {})
     given = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
-    call = settle(method, problem, {**given, "rounds": rounds, "seed": how.seeds}, settings)
-    tasks = experiment_of(call).tasks
+    call = settle(method, problem, {**given, "rounds": rounds}, settings)
+    folder = Path(save) if save else None
+    experiment = experiment_of(call._replace(save=Save(folder or "tuned")))
+    wanted = {task.label: _space(task, space or {}) for task in experiment.tasks}
+    if isinstance(recipe := experiment.recipe, Spec):
+        entries = [dataclasses.replace(e, space=wanted[e.label]) for e in recipe.entries]
+        spec = dataclasses.replace(recipe, entries=tuple(entries), tune=how)
+        if folder:
+            begin(spec, folder)
+        return tune_spec(spec, folder, jobs=jobs)
+    if jobs != 1:
+        text = "several processes need a named problem and methods of undrift's own"
+        raise BadParameters("tune", {"jobs": text})
     goal = how.goal or call.observers.best or call.observers.stop or USUALLY
     if how.target is not None:
         goal = EarlyStopping(metric=goal.metric, mode=goal.mode, target=how.target)
-    wanted = {task.label: _space(task, space or {}) for task in tasks}
-    problems = [task.problem for task in tasks]
+    tasks, problems = experiment.tasks, [task.problem for task in experiment.tasks]
     contest = Contest(tasks, {seed: problems for seed in how.seeds}, wanted, how, goal)
-    folder = Path(save) if save else None
     found = tune_all(contest, folder, lambda *_: None)
     if folder:
         found.write(folder)
