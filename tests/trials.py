@@ -18,10 +18,12 @@ def trial(engine, rounds, every=1, watch=None, leave_out=None, **more) -> Trial:
     task = SimpleNamespace(
         label="one",
         method=engine.method,
+        written=engine.method,
         problem=engine.problem,
         rounds=rounds,
         every=every,
         per_client=False,
         engine=lambda draws: engine,
     )
+    task.settled = task
     return Trial(task, 0, 0, emit=hear, **more)

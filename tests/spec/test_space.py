@@ -1,5 +1,7 @@
 """Methods with several values of a number: what is run of them, and what is refused."""
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -86,7 +88,7 @@ def test_what_is_wrong_is_told_once_with_its_line(text, words):
 
 
 def test_draws_are_within_the_ends_and_even():
-    rng = np.random.default_rng(0)
+    rng = Random(0)
     drawn = [Several(log=[1e-4, 1.0]).draw(rng) for _ in range(4000)]
     assert min(drawn) >= 1e-4 and max(drawn) <= 1
     assert np.mean(np.log10(drawn)) == pytest.approx(-2, abs=0.1)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
+from random import Random
 from typing import Annotated, Literal, Self
-
-import numpy as np
 
 from undrift.core.method import Method
 from undrift.core.options import OF_RUNS
@@ -83,17 +82,18 @@ class Several(Record):
             return sorted(self.values)
         if self.n is None:
             return None
-        low, high = self.ends
-        spread = np.geomspace(low, high, self.n) if self.log else np.linspace(low, high, self.n)
-        return [float(f"{value:.6g}") for value in spread]
+        shares = [k / max(1, self.n - 1) for k in range(self.n)]
+        return [self._between(share) for share in shares]
 
-    def draw(self, rng: np.random.Generator) -> float:
+    def draw(self, rng: Random) -> float:
         """One of them: log-uniform, uniform, or any of the values."""
-        if self.values is not None:
-            return float(rng.choice(self.values))
-        low, high = np.log(self.ends) if self.log else self.ends
-        drawn = rng.uniform(low, high)
-        return float(f"{np.exp(drawn) if self.log else drawn:.6g}")
+        return rng.choice(self.values) if self.values else self._between(rng.random())
+
+    def _between(self, share: float) -> float:
+        """The number at a share of the way from one end to the other."""
+        low, high = self.ends
+        found = low * (high / low) ** share if self.log else low + (high - low) * share
+        return float(f"{found:.6g}")
 
 
 def spaces(table: Mapping[str, object], kind: type[Method]) -> dict[str, object]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
@@ -24,11 +23,11 @@ def explore(search: Search, space: Space, kind: type[Method], tuning: Tuning) ->
     if tuning.sampler != "random":
         _ask(search, space, kind, tuning)
         return
-    rng = np.random.default_rng(tuning.seeds[0])
+    rng = Random(tuning.seeds[0])
     search.run([_drawn(space, kind, rng) for _ in range(tuning.samples)])
 
 
-def _drawn(space: Space, kind: type[Method], rng: np.random.Generator) -> Setting:
+def _drawn(space: Space, kind: type[Method], rng: Random) -> Setting:
     return tuple((name, whole(name, kind, some.draw(rng))) for name, some in space.items())
 
 
