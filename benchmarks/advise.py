@@ -1,6 +1,6 @@
 """Is the method that ``undrift advise`` puts first among the best two of a whole comparison?
 
-    python -m benchmarks.advise
+    python -m benchmarks.advise [NAME ...]
 
 Four problems: similar clients, dissimilar ones, few of many in a round, a network. The comparison
 tunes every method that can run over thirteen steps by factors of two around 1/L (network: 1/16),
@@ -9,6 +9,7 @@ all with all rounds of its budget, with other seeds than advise.
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import partial
 from typing import Any
@@ -70,7 +71,7 @@ def whole(name: str, able: list[str]) -> list[str]:
     for method in able:
         make = partial(_made, method, task.problem.dim, smooth is not None)
         steps = [first * factor for factor in STEPS]
-        found[method] = advising.enter(make, steps, contest, 1.0, "vectors", halve=False)
+        found[method] = advising.enter(make, steps, contest, 1.0, "vectors")
     return sorted(found, key=lambda method: advising.badness(found[method], contest, "vectors"))
 
 
@@ -80,7 +81,8 @@ def _made(method: str, dim: int, convex: bool, step: float) -> Any:
 
 def main() -> None:
     good = 0
-    for name in PROBLEMS:
+    names = sys.argv[1:] or [*PROBLEMS]
+    for name in names:
         began = time.perf_counter()
         advice = advising.advise(spec(name, [1_000_000]))
         raced = time.perf_counter() - began
@@ -94,7 +96,7 @@ def main() -> None:
             f"{raced:.0f} s against {compared:.0f} s",
             flush=True,
         )
-    print(f"{good} of {len(PROBLEMS)}")
+    print(f"{good} of {len(names)}")
 
 
 if __name__ == "__main__":

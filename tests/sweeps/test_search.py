@@ -42,7 +42,7 @@ def test_a_grid_goes_on_until_the_best_is_inside():
 
 def test_the_worse_half_is_given_up_and_costs_less():
     grid = {"lr": [0.001 * 2**k for k in range(8)]}
-    found = search(ud.FedAvg(lr=0.1), PROBLEM, 80, steps=2).tune(grid, extend=False)
+    found = search(ud.FedAvg(lr=0.1), PROBLEM, 80, steps=2, halve=True).tune(grid, extend=False)
     rounds = sorted(one.rounds for one in found.tried)
     assert rounds == [20, 20, 20, 20, 40, 40, 80, 80]
     assert found.gradients == sum(rounds) * 2 * PROBLEM.clients
@@ -77,7 +77,7 @@ def test_what_a_method_refuses_is_no_setting_of_it():
 
 def test_steps_and_cohorts_are_tried_too():
     grid = {"lr": [0.02, 0.05], "steps": [1, 4], "cohort": [3, 6]}
-    found = search(ud.FedAvg(lr=0.1), PROBLEM, 8, halve=False).tune(grid, extend=False)
+    found = search(ud.FedAvg(lr=0.1), PROBLEM, 8).tune(grid, extend=False)
     assert found.settings == 8 and found.best["cohort"] in (3, 6)
     spent = {one.setting: one.gradients for one in found.tried}
     assert all(spent[s] == 8 * dict(s)["steps"] * dict(s)["cohort"] for s in spent)
@@ -128,6 +128,6 @@ def test_what_steers_a_round_is_not_run_side_by_side(monkeypatch):
     monkeypatch.setattr(searching, "Sweep", Seen)
     grid = {"lr": [0.02, 0.05], "p": [0.25, 0.5]}
     method = ud.Scaffnew(lr=0.1, p=0.5)
-    found = search(method, PROBLEM, 8, apart=method.steering, halve=False).tune(grid, extend=False)
+    found = search(method, PROBLEM, 8, apart=method.steering).tune(grid, extend=False)
     assert found.settings == 4 and [len(one.methods) for one in stacks] == [2, 2]
     assert all(one.why == "" and not one.alone for one in stacks)

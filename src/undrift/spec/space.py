@@ -167,7 +167,8 @@ class Tuning(Record):
         goal: what settings are compared by: a metric, or a table of metric and mode; left out: what
             the spec's target is of, else what its best model is best in.
         target: compare by the rounds until the goal is so good; left out: the spec's target.
-        halve: give up the worse half of the settings after a quarter and a half of the rounds.
+        halve: give up the worse half of the settings after a quarter and a half of the rounds,
+            which costs half as much, and loses those that are best at the end and not before.
         extend: where the best value is the least or the largest of a grid, go on that way.
         samples: settings that are drawn of spaces without n.
         sampler: how they are drawn: random, or by Optuna: tpe, gp or qmc.
@@ -181,7 +182,7 @@ class Tuning(Record):
     seed: Natural | Seeds = 1_000_000
     goal: Goal | None = None
     target: float | None = None
-    halve: bool = True
+    halve: bool = False
     extend: bool = True
     samples: Count = 16
     sampler: Literal["random", "tpe", "gp", "qmc"] = "random"

@@ -1,8 +1,9 @@
 """The best hyper-parameters of a method on a problem, by runs side by side.
 
-All settings of a grid begin together; at a quarter and a half of the rounds the worse half is
-given up. Where the best one is the least or the largest of its grid, the grid goes on that
-way until the best is inside. A setting that diverges is worse than any that does not.
+All settings of a grid begin together; where that is asked for, the worse half is given up at a
+quarter and a half of the rounds. Where the best one is the least or the largest of its grid, the
+grid goes on that way until the best is inside. A setting that diverges is worse than any that does
+not.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Search:
         rounds: int,
         goal: Goal = USUALLY,
         *,
-        halve: bool = True,
+        halve: bool = False,
         limits: Limits | None = None,
         known: Iterable[Tried] = (),
         heard: Callable[[list[Tried]], object] | None = None,

@@ -237,7 +237,6 @@ def enter(
     contest: Contest,
     share: float,
     by: str,
-    halve: bool = True,
 ) -> Entrant:
     """Tune the step of one method, with a share of the budget: that of FedAvg for all rounds."""
     task, sent = contest.tasks[0], costs(make(steps[0]))
@@ -249,7 +248,6 @@ def enter(
         {seed: problems[0] for seed, problems in contest.problems.items()},
         max(1, round(share * rounds)),
         contest.goal,
-        halve=halve,
         draws=contest.draws,
         **given,
     )

@@ -257,8 +257,7 @@ def tune(
 ) -> Tunings:
     """Find the best hyper-parameters of methods on a problem, each by the same effort.
 
-    Settings of one method are run side by side, the worse half given up on the way; see
-    docs/step-sizes.md.
+    Settings of one method are run side by side; see docs/step-sizes.md.
 
     Args:
         method: a method, several, or a mapping from labels to methods; what is not tuned stays.
