@@ -195,3 +195,39 @@ def test_the_edge_of_divergence_is_the_least_value_above_the_best_that_failed():
     cells = found.table().column("diverges at")
     assert str(cells[0]) == f"lr {min(failed):g}"
     assert dataclasses.replace(one, tried=[]).edge("lr") is None
+
+
+@pytest.mark.parametrize("lr", [[10, 20], [0.001, 0.002]])
+def test_a_search_without_a_good_setting_ends_too(lr, tmp_path):
+    tuning = {"extend": False}
+    found = tune_spec(
+        spec(method=[{"name": "FedAvg", "lr": lr}], target=1e-12, tune=tuning), tmp_path
+    )
+    assert (tmp_path / "tuned.toml").exists() and (tmp_path / "response.png").exists()
+    shown = str(found.table().column(found.by)[0])
+    assert shown == ("diverged" if lr[0] == 10 else "-")
+
+
+def test_a_grid_in_which_all_diverge_goes_on_downwards():
+    found = tune_spec(spec(method=[{"name": "FedAvg", "lr": [10, 20]}]))["FedAvg"]
+    assert found.best["lr"] < 0.3 and found.open_ends == []
+
+
+def test_two_numbers_at_their_ends_are_extended_together():
+    method = [{"name": "FedProx", "lr": [0.001, 0.002], "mu": [1.0, 2.0]}]
+    found = tune_spec(spec(method=method))["FedProx"]
+    settings = {(dict(t.setting)["lr"], dict(t.setting)["mu"]) for t in found.tried}
+    assert (0.004, 2.0) in settings and (0.002, 0.5) in settings and (0.004, 0.5) in settings
+
+
+def test_a_goal_that_is_not_measured_and_a_name_that_no_method_has_are_refused():
+    with pytest.raises(ud.BadParameters, match="accuracy"):
+        tune_spec(spec(tune={"goal": "accuracy"}))
+    with pytest.raises(ud.BadParameters, match="lrr"):
+        ud.tune(ud.FedAvg(lr=0.1), "quadratic", {"lrr": [1, 2]}, rounds=3)
+
+
+def test_of_settings_that_reach_a_target_alike_the_cheaper_is_best():
+    method = [{"name": "FedAvg", "lr": 0.02, "steps": {"values": [4, 5]}}]
+    found = tune_spec(spec(method=method, target=10.0))["FedAvg"]
+    assert {t.reached for t in found.tried} == {1} and found.best["steps"] == 4

@@ -109,13 +109,14 @@ def added() -> dict[str, tuple[str, str]]:
 
 def told(error: Exception) -> bool:
     """Refuse bad input; whether an error was of the world outside, and is reported."""
+    from undrift.core.params import BadParameters
     from undrift.flower.compat import NoFederation
     from undrift.records.journal import BadFolder
     from undrift.spec.errors import BadFile, BadSpec
 
     if isinstance(error, BadSpec):
         refuse(error.complaints)
-    if isinstance(error, BadFolder | BadFile):
+    if isinstance(error, BadFolder | BadFile | BadParameters):
         refuse([error])
     if isinstance(error, OSError) and error.filename:
         say(f"{error.filename}: {error.strerror}")

@@ -115,7 +115,7 @@ def spaces(table: Mapping[str, object], kind: type[Method]) -> dict[str, object]
 
 def whole(name: str, kind: type[Method], value: float) -> float:
     """``value``, as a whole number where its field takes nothing else."""
-    return round(value) if name in OF_RUNS or integral(hints(kind)[name]) else value
+    return round(value) if name in OF_RUNS or integral(hints(kind)[name]) else float(value)
 
 
 def settings(space: Space, kind: type[Method]) -> Iterator[dict[str, float]]:

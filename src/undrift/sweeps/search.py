@@ -20,6 +20,7 @@ import numpy as np
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.options import OF_RUNS
+from undrift.core.params import BadParameters, unknown
 from undrift.core.problem import Problem
 from undrift.core.stopping import USUALLY, Alarm, EarlyStopping, Goal
 from undrift.sweeps.sweep import Sweep
@@ -32,7 +33,7 @@ Make = Callable[[dict[str, float], Problem], Method]
 CUTS = (1 / 4, 1 / 2)
 """Shares of the rounds at which half of the settings is given up."""
 LOOKS = 40
-"""How often a run is measured."""
+"""How often a run is measured; five times as often on the way to a target."""
 EXTENSIONS = 6
 """How often a grid is extended at most."""
 BEYOND = 3
@@ -142,6 +143,8 @@ class Search:
         first = next(iter(problems.values()))
         self.row = first.metrics(first.start())
         self.column = goal.column(self.row)
+        if self.column not in self.row:
+            raise BadParameters("tune", {"goal": unknown("metric", self.column, self.row)})
 
     def tune(self, grid: Grid, extend: bool = True) -> Tuned:
         """The best setting of a grid, which is extended where that is at its edge."""
@@ -193,6 +196,10 @@ class Search:
         unfinished = sum(one.status != "done" for one in runs)
         failed = sum(one.status in ("diverged", "refused") for one in runs)
         late = sum(math.inf if one.reached is None else one.reached for one in runs)
+        if failed:  # a smaller number may not
+            return failed, unfinished, late, sum(value for _, value in runs[0].setting)
+        if math.isfinite(late):  # beyond the target, what is spent counts
+            return failed, unfinished, late, sum(one.gradients for one in runs)
         sign = -1 if self.goal.larger(self.column) else 1
         mean = float(np.mean([one.value for one in runs]))
         return failed, unfinished, late, sign * mean if math.isfinite(mean) else math.inf
@@ -220,7 +227,7 @@ class Search:
         value, reached = dict[int, float](), dict[int, int]()
         alarms = [Alarm.first(self.row) for _ in settings]
         aim = self.goal if isinstance(self.goal, EarlyStopping) else None
-        every = max(1, self.rounds // LOOKS)
+        every = max(1, self.rounds // (5 * LOOKS if aim else LOOKS))
         cuts = {max(every, int(share * self.rounds) // every * every) for share in CUTS}
 
         def noted(t: int, done: int, status: str) -> None:
@@ -281,7 +288,8 @@ class Search:
             beyond = [some[0] / power if low else some[-1] * power for power in powers]
             new[name] = [float(f"{value:.6g}") for value in beyond]
             values[name] = sorted(some + new[name])
-        return product({name: new.get(name, [best[name]]) for name in values}) if new else []
+        grid = {name: some if name in new else [best[name]] for name, some in values.items()}
+        return product(grid) if new else []
 
 
 def product(values: Grid) -> list[Setting]:

@@ -104,10 +104,13 @@ class Tunings(dict[str, Tuned]):
 
     def _value(self, runs: Sequence[Tried]) -> str:
         late = [one.reached for one in runs if one.reached is not None]
+        if any(one.status == "diverged" for one in runs):
+            return "diverged"
         if self.aims:
             return f"{sum(late) / len(late):g}" if late and len(late) == len(runs) else "-"
-        mean = sum(one.value for one in runs) / len(runs)
-        return f"{mean:.3g}" if math.isfinite(mean) else "-"
+        mean, last = sum(one.value for one in runs) / len(runs), min(one.rounds for one in runs)
+        short = "" if last == self.rounds else f" in round {last}"
+        return f"{mean:.3g}{short}" if math.isfinite(mean) else "-"
 
     def __str__(self) -> str:
         return self.table().text()
@@ -150,7 +153,7 @@ class Tunings(dict[str, Tuned]):
             if best[place].status != "done":
                 ax.plot(place, height, **shape, markerfacecolor="white")
         ax.set_xscale("log" if min(found.grid[name]) > 0 else "linear")
-        if self.aims or found.column in LOGARITHMIC:
+        if places and (self.aims or found.column in LOGARITHMIC):  # an empty axis cannot be
             ax.set_yscale("log")
         if (edge := found.edge(name)) is not None:
             ax.axvline(edge, color=colour, linestyle=":", linewidth=1)

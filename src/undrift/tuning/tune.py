@@ -284,6 +284,10 @@ def tune(
     folder = Path(save) if save else None
     experiment = experiment_of(call._replace(save=Save(folder or "tuned")))
     wanted = {task.label: _space(task, space or {}) for task in experiment.tasks}
+    known = {*wanted, *(name for some in wanted.values() for name in some)}
+    if wrong := [name for name in space or {} if name not in known]:
+        text = f"no method has {', '.join(wrong)} with several values"
+        raise BadParameters("tune", {"space": text})
     if isinstance(recipe := experiment.recipe, Spec):
         entries = [dataclasses.replace(e, space=wanted[e.label]) for e in recipe.entries]
         spec = dataclasses.replace(recipe, entries=tuple(entries), tune=how)
