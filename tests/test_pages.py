@@ -29,8 +29,13 @@ def ran(name, folder, monkeypatch):
 @pytest.mark.whole
 @pytest.mark.thorough
 def test_step_sizes(tmp_path, monkeypatch):
-    theory, noisy, grid, network, decay, large = ran("step-sizes.md", tmp_path, monkeypatch)
+    theory, guessed, noisy, auto, grid, network, decay, large = ran(
+        "step-sizes.md", tmp_path, monkeypatch
+    )
     ud, needed, found = theory["ud"], theory["needed"], grid["found"]
+    assert guessed["mine"].constants.L is None and ud.estimate(guessed["mine"]).constants.L > 0
+    assert auto["run"].method.lr == pytest.approx(0.5)
+    assert auto["run"].history["gradients"][0] > 0
     fedrecu = [needed(ud.FedRecu(lr=lr)) for lr in ("theory", 0.1, 0.4)]
     assert fedrecu == pytest.approx([1045, 72, 19], abs=1)
     assert needed(ud.Scaffold(lr=0.1)) == pytest.approx(72, abs=1)
