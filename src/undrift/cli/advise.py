@@ -8,7 +8,7 @@ from pathlib import Path
 
 from undrift.cli.output import result, result_json, say
 from undrift.cli.parser import Parser, natural
-from undrift.cli.run import SET, executes
+from undrift.cli.run import add_changes, executes
 
 
 def add(parser: Parser) -> None:
@@ -28,10 +28,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--exchanges", type=natural, metavar="N", help=text)
     text = "what is scarce: vectors that are sent (default), or rounds"
     parser.add_argument("--by", choices=("vectors", "rounds"), default="vectors", help=text)
-    parser.add_argument(
-        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
-    )
-    parser.folder("--out", default="runs", help="where run folders go")
+    add_changes(parser)
     parser.json()
 
 

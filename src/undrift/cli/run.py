@@ -74,21 +74,20 @@ def add(parser: Parser) -> None:
     parser.add_argument("--check", action="store_true", help=two)
 
 
+def add_changes(parser: Parser) -> None:
+    """The options that change a spec, and say where folders go."""
+    parser.add_argument(
+        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
+    )
+    parser.folder("--out", default="runs", help="where run folders go")
+
+
 def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
     """The options of ``run``, ``resume`` and ``federate``; those of a ``new`` run change its spec
     and name its folder, those of one that is trained ``here`` choose the engine.
     """
     if new:
-        parser.add_argument(
-            "-s",
-            "--set",
-            dest="changes",
-            action="append",
-            default=[],
-            metavar="KEY=VALUE",
-            help=SET,
-        )
-        parser.folder("--out", default="runs", help="where run folders go")
+        add_changes(parser)
         text = "replace an earlier run of the same name"
         parser.add_argument("--overwrite", action="store_true", help=text)
     if here:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from undrift.cli.output import result, result_json, say
 from undrift.cli.parser import Parser, natural, positive
-from undrift.cli.run import SET, executes
+from undrift.cli.run import add_changes, executes
 from undrift.sweeps.search import Tried
 
 
@@ -27,10 +27,7 @@ def add(parser: Parser) -> None:
     text = "processes that take a method each (default: 1)"
     parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=text)
     parser.add_argument("--run", action="store_true", help="then run the tuned spec")
-    parser.add_argument(
-        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
-    )
-    parser.folder("--out", default="runs", help="where run folders go")
+    add_changes(parser)
     text = "replace an earlier search of the same name"
     parser.add_argument("--overwrite", action="store_true", help=text)
     parser.json()

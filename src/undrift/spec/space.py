@@ -153,7 +153,7 @@ class TuningNote(Record):
     by: str
 
     def __str__(self) -> str:
-        return f"{self.over}, {self.settings} settings"
+        return f"{self.over}, {self.settings} setting{'s' * (self.settings > 1)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -96,7 +96,7 @@ class Tunings(dict[str, Tuned]):
         head = ["method", "best", self.by, "diverges at", "settings", "gradients", texts[-1]]
         seeds = ", ".join(map(str, self.seeds))
         notes = [
-            f"tuned with seed {seeds}, apart from those that are shown",
+            f"seeds of the search, apart from those that are shown: {seeds}",
             "diverges at: the least value tried above the best with which a run diverged; "
             "still at an end: the best value is the least or largest one tried",
         ]
