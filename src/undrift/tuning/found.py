@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OPEN: Style = {"marker": "o", "linestyle": "none", "markerfacecolor": "white"}
-CROSS: Style = {"marker": "x", "linestyle": "none"}
-TICK: Style = {"marker": "|", "linestyle": "none"}
+LEGEND = {"o": "given up on the way", "x": "diverged", "|": "target not reached"}
+MARKS: dict[str, Style] = {
+    mark: {"marker": mark, "linestyle": "none", "markerfacecolor": "white"} for mark in LEGEND
+}
 
 
 class Tunings(dict[str, Tuned]):
@@ -124,14 +125,10 @@ class Tunings(dict[str, Tuned]):
             for label, found in self.items():
                 if name in found.best:
                     self._response(ax, label, found, name, styles[label])
-            for mark, text in (
-                (OPEN, "given up on the way"),
-                (CROSS, "diverged"),
-                (TICK, "target not reached"),
-            ):
-                if mark is not TICK or self.aims:
-                    ax.plot([], [], color=GREY, label=text, **mark)
-            finish(ax, name, self.by, zero=False)
+            for mark, text in LEGEND.items():
+                ax.plot([], [], color=GREY, label=text, **MARKS[mark])
+            by = self.by if self._by_rounds else f"{self.column} at the end"
+            finish(ax, name, by, zero=False)
         legend(figure, axes)
         return figure
 
@@ -143,7 +140,7 @@ class Tunings(dict[str, Tuned]):
                 best.setdefault(dict(one.setting)[name], one)
         for one in found.tried:
             if (value := dict(one.setting)[name]) not in best and one.status != "refused":
-                mark = CROSS if one.status == "diverged" else TICK
+                mark = MARKS["x" if one.status == "diverged" else "|"]
                 ax.plot(value, 1.0, color=colour, transform=above, clip_on=False, **mark)
         places = sorted(best)
         heights = [self._height(best[place]) for place in places]
@@ -152,19 +149,26 @@ class Tunings(dict[str, Tuned]):
         for place, height in zip(places, heights, strict=True):
             if best[place].status != "done":
                 ax.plot(place, height, **shape, markerfacecolor="white")
-        ax.set_xscale("log" if min(found.grid[name]) > 0 else "linear")
-        if places and (self.aims or found.column in LOGARITHMIC):  # an empty axis cannot be
+        least, most = found.grid[name][0], found.grid[name][-1]
+        if 0 < 5 * least < most:
+            ax.set_xscale("log")
+        if places and (self._by_rounds or found.column in LOGARITHMIC):  # an empty axis cannot be
             ax.set_yscale("log")
         if (edge := found.edge(name)) is not None:
             ax.axvline(edge, color=colour, linestyle=":", linewidth=1)
 
+    @property
+    def _by_rounds(self) -> bool:
+        """Whether the picture has rounds to the target: each method has reached it somewhere."""
+        return self.aims and all(any(t.reached for t in one.tried) for one in self.values())
+
     def _height(self, one: Tried) -> float:
-        if self.aims:
+        if self._by_rounds:
             return math.nan if one.reached is None else float(one.reached)
         return one.value
 
     def _rank(self, one: Tried) -> tuple[bool, float]:
-        larger = not self.aims and self.goal.larger(self.column)
+        larger = not self._by_rounds and self.goal.larger(self.column)
         return one.status != "done", -self._height(one) if larger else self._height(one)
 
     def write(self, folder: Path) -> None:
