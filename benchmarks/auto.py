@@ -11,7 +11,8 @@ or 1e-8 of the first gap if that is reached. Where chance plays a part losses ar
 logarithms over the last six rounds. Other hyper-parameters are those of theory, where there is a
 rule, their defaults, or 0.5; clients of FedRed and Scaffnew communicate after a step with
 probability 0.2. The grid's runs and the run that follows have the same seed, which is
-not that of the short runs.
+not that of the short runs. The rule of the short runs was chosen on other problems of these six
+kinds, before any of these was looked at.
 """
 
 from __future__ import annotations
@@ -59,21 +60,14 @@ SEED = 1
 
 def network() -> Problem:
     with seeded(0):
-        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, 10))
     digits = ud.data.load_images("digits")
-    train = digits.images[:480], digits.labels[:480]
-    return ud.Neural(net, train, ud.data.dirichlet(train[1], clients=8, beta=0.3))
+    train = digits.images[960:1400], digits.labels[960:1400]
+    return ud.Neural(net, train, ud.data.dirichlet(train[1], clients=9, beta=0.4))
 
 
 def logistic() -> Problem:
-    rng, rows, labels = np.random.default_rng(0), [], []
-    for _ in range(8):
-        a = rng.normal(size=(24, 8)) * rng.uniform(0.5, 2, 8) + 0.5 * rng.normal(size=8)
-        score = a @ (1 + rng.normal(size=8)) + rng.normal(size=24)
-        rows.append(a)
-        labels.append(np.where(score > 0, 1.0, -1.0))
-    parts = np.split(np.arange(8 * 24), 8)
-    return ud.problems.Logistic(np.concatenate(rows), np.concatenate(labels), parts, l2=0.02)
+    return build("logistic", clients=8, beta=0.5, l2=0.02)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,31 +83,33 @@ class Case:
 
 CASES = {
     "similar": Case(
-        "quadratic, 8 clients, d = 6, L/mu = 30, similar Hessians",
-        lambda: build("quadratic", clients=8, dim=6, L=30.0, heterogeneity=0.1),
-        60,
-        {"steps": 5},
+        "quadratic, 12 clients, d = 5, L = 40, similar Hessians",
+        lambda: build("quadratic", clients=12, dim=5, L=40.0, heterogeneity=0.15, seed=11),
+        70,
+        {"steps": 6},
     ),
     "dissimilar": Case(
-        "the same, independent Hessians",
-        lambda: build("quadratic", clients=8, dim=6, L=30.0),
-        100,
+        "quadratic, 7 clients, d = 7, L = 25, independent Hessians",
+        lambda: build("quadratic", clients=7, dim=7, L=25.0, seed=13),
+        90,
         {"steps": 5},
     ),
-    "logistic": Case("logistic regression, 8 clients with 24 samples", logistic, 100, {"steps": 5}),
-    "batches": Case("the same, batches of 6", logistic, 80, {"steps": 5, "batch": 6}, True),
+    "logistic": Case("breast cancer, 8 clients by Dirichlet(0.5)", logistic, 100, {"steps": 5}),
+    "batches": Case("the same, batches of 10", logistic, 80, {"steps": 5, "batch": 10}, True),
     "some": Case(
-        "softmax regression, 4 of 12 clients in a round",
-        lambda: build("softmax-synthetic", clients=12, features=6, classes=3, samples=15, l2=0.02),
-        100,
-        {"steps": 5, "cohort": 4},
+        "softmax regression, 5 of 15 clients in a round",
+        lambda: build(
+            "softmax-synthetic", clients=15, features=7, classes=4, samples=14, l2=0.02, seed=9
+        ),
+        90,
+        {"steps": 5, "cohort": 5},
         True,
     ),
     "network": Case(
-        "64-16-10 perceptron on digits, 8 clients, batches of 16",
+        "64-20-10 perceptron on digits, 9 clients, batches of 12",
         network,
-        50,
-        {"steps": 5, "batch": 16},
+        60,
+        {"steps": 5, "batch": 12},
         True,
     ),
 }

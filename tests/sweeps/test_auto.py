@@ -252,15 +252,45 @@ def test_short_runs_work_too(rounds):
     assert run.history.last["gap"] < run.history.rows[0]["gap"]
 
 
-def test_losses_may_be_negative():
-    """The same run with its loss lowered by a constant finds about the same step."""
-    curve = [(0, 1.0), (4, 0.5), (8, 0.25)]
+def made_up(first, curves, rounds):
+    """Short runs of which there are these curves, by rung."""
     runs = object.__new__(auto.ShortRuns)
-    runs.first = 1.0
-    assert runs.judged(curve, None) == 0.25
-    assert runs.judged(curve, 16) == pytest.approx(math.log(1 / 16))
+    race = object.__new__(auto.Race)
+    race.curves = curves
+    runs.first, runs.most, runs.races, runs.edge = first, 100 * abs(first), [race], math.inf
+    return runs
+
+
+def test_losses_may_be_negative():
+    """The same run with its loss lowered by a constant is drawn on in its own units."""
+    curve = [(0, 1.0), (4, 0.5), (8, 0.25)]
+    runs = made_up(1.0, {0: curve}, 8)
+    assert runs.badness(curve, None) == (math.inf, math.log(0.25))
+    assert runs.badness(curve, 16)[1] == pytest.approx(math.log(1 / 16))
     lower = [(t, v - 2) for t, v in curve]
-    assert runs.judged(lower, 16) == pytest.approx(0.25 - 2 - 0.5)
+    assert runs.badness(lower, 16)[1] == pytest.approx(0.25 - 2 - 0.5)
     rising = [(0, 1.0), (4, 0.25), (8, 0.5)]
-    assert runs.judged(rising, 16) == pytest.approx(math.log(0.5))
-    assert runs.judged([(0, 1.0), (4, 1e-12), (8, 1e-3)], 8) == pytest.approx(math.log(1e-12) * 2)
+    assert runs.badness(rising, 16)[1] == pytest.approx(math.log(0.5))
+    assert made_up(-1.0, {0: lower}, 8).steady(0, 8, 16)
+
+
+def test_who_came_close_is_compared_by_when():
+    runs = made_up(1.0, {}, 8)
+    early, late = [(0, 1.0), (4, 1e-9), (8, 1e-9)], [(0, 1.0), (4, 1e-7), (8, 1e-15)]
+    assert runs.badness(early, None)[0] == 4
+    assert runs.badness(early, None) < runs.badness(late, None) < (math.inf, -100.0)
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "steady"),
+    [
+        (0.2, 0.1, True),
+        (0.1, 0.2, True),  # 2 ** 3 times as much in as many rounds again
+        (0.1, 2.0, False),  # 20 ** 3 times
+        (1e-12, 1e-4, False),  # from rounding errors on
+        (1e-18, 1e-17, True),  # rounding errors themselves
+    ],
+)
+def test_what_grows_too_fast_for_the_rest_of_the_rounds_is_not_taken(early, late, steady):
+    curve = [(0, 1.0), (12, early), (24, late)]
+    assert made_up(1.0, {5: curve}, 24).steady(5, 24, 48) is steady

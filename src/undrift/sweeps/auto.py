@@ -1,19 +1,19 @@
 """The step of a method on a problem, by short runs side by side: ``lr = "auto"``.
 
 Steps are powers of the square root of 2, rungs of a ladder. Every sixth is tried for two rounds,
-until the best is inside; then they get closer and the runs longer. A method with bias or noise goes
-on falling with a smaller step where a larger one has stalled, so longer runs look downwards, and
-are judged by what they would have after half of the rounds if they went on as before.
+until the best is inside. Around it every second one runs for an eighth of the rounds, and around
+the best of those for a quarter: bias and noise stop a large step where a smaller one goes on. The
+best three go on to three eighths, and two to half of the rounds, for which the step is chosen.
 
-The edge is the least step whose run blew up: what is chosen is at most 0.71 of it. It has itself
-run for five eighths of the rounds, and does not grow at a rate that would blow up in the others.
+The edge is the least step whose run blew up: what is chosen is at most 0.71 of it, and does not
+grow at a rate that would blow up in the rest of the rounds.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -30,31 +30,19 @@ SEED = 0x6175746F
 """Of the short runs, whatever the seed of the run that follows."""
 FIRST, WIDE, MOST = 2, 6, 12
 """Rounds of the first rungs, their distance, and how often they are extended at most."""
-STAGES = (
-    (1 / 16, (4, 2, 0, -2, -4, -6)),
-    (1 / 8, (2, 0, -2, -4)),
-    (1 / 4, (0, -2, -4)),
-)
-"""Shares of the rounds, and the rungs that are taken so far, from the best of the stage before."""
-AHEAD, HORIZON = 1 / 4, 1 / 2
-"""From which share on runs are judged by what they will have, and when."""
-LAST, SLOWER = 3 / 8, 3.0
-"""The share of the last stage, which looks between two rungs: above the best if with half its step
-the logarithm of the loss will be so much larger, else below."""
-PROOF = 5 / 8
-"""The share of the rounds that what is chosen has run itself."""
 SHORTEST = 4
 """Rounds of a stage at least."""
 LOOKS = 8
 """How often a stage is measured."""
-GROWTH = 3.0
-"""A run blows up when its loss, or gap, is so many times the first."""
-CONVERGED = 1e-11
-"""Of the first gap: what falls below it is rounding."""
+GROWTH = 100.0
+"""A run blows up when its loss, or gap, is so many times the first: some swing before they fall."""
+CLOSE, ROUNDING = 1e-8, 1e-16
+"""Of the first gap: who has come so close is compared by when; what is below any trust."""
 TINY = 1e-300
 
-
 Make = Callable[[float], Method]
+Badness = tuple[float, float]
+"""By this a step comes before others: the round in which it came close, and its loss."""
 
 
 class Found(NamedTuple):
@@ -78,23 +66,31 @@ def find(make: Make, problem: Problem, rounds: int, **options: object) -> Found:
     Raises :class:`Unsupported` where runs blow up with every step.
     """
     runs = ShortRuns(make, problem, options)
-    best, horizon, found = runs.bracket(), HORIZON * rounds, dict[int, float]()
-    for share, rungs in STAGES:
-        length = max(SHORTEST, int(share * rounds))
-        ahead = max(horizon, length) if share >= AHEAD else None
-        found = runs.stage([best + k for k in rungs], length, ahead)
-        best = least(found)
-    between = 1 if found.get(best - 2, -math.inf) > found[best] + SLOWER else -1
-    length = max(SHORTEST, int(LAST * rounds))
-    best = least(runs.stage([best, best + between], length, max(horizon, length)))
-    while not runs.steady(best, length, max(length + SHORTEST, int(PROOF * rounds)), rounds):
-        best = least(runs.stage([best - 2], length))
+    eighth, quarter, half = (max(SHORTEST, rounds // n) for n in (8, 4, 2))
+    best = least(runs.climb(runs.bracket(), eighth))
+    found = runs.climb(best, quarter, half)
+    best = least(found)
+    if math.isfinite(close := found[best][0]):  # few rounds tell it from its neighbours
+        enough = min(half, max(SHORTEST, 2 * int(close)))
+        found = runs.stage([best - 1, best, best + 1], enough)
+        finalists = [least(found)]
+    else:
+        found = runs.stage(ranked(found)[:3], (quarter + half) // 2, half)
+        finalists = ranked(found)[:2]
+    best = least(runs.stage(finalists, half))
+    while not runs.steady(best, half, rounds):
+        best = least(runs.stage([best - 2], half))
     return Found(step_at(best), runs.gradients, step_at(runs.edge))
 
 
-def least(found: Mapping[int, float]) -> int:
+def ranked(found: Mapping[int, Badness]) -> list[int]:
+    """The rungs from the best on."""
+    return sorted(found, key=lambda k: found[k])
+
+
+def least(found: Mapping[int, Badness]) -> int:
     """The best rung."""
-    return min(found, key=lambda k: found[k])
+    return ranked(found)[0]
 
 
 def step_at(rung: float) -> float:
@@ -112,15 +108,14 @@ class Race:
         self.sweep, self.rungs, self.done = sweep, list(rungs), 0
         self.curves: dict[int, Curve] = {k: [(0, first)] for k in rungs}
         """Of those that go on."""
-        self.most = first + (GROWTH - 1) * abs(first) if first else math.inf
 
-    def keep(self, rungs: Sequence[int]) -> None:
+    def keep(self, rungs: Iterable[int]) -> None:
         """Go on with these alone."""
         self.curves = {k: curve for k, curve in self.curves.items() if k in rungs}
         self.sweep.keep([t for t, k in enumerate(self.rungs) if k in self.curves])
 
-    def go(self, rounds: int, loss: Callable[[Tensor], float]) -> list[int]:
-        """Run up to so many rounds; returns the rungs that have blown up."""
+    def go(self, rounds: int, loss: Callable[[Tensor], float], most: float) -> list[int]:
+        """Run up to so many rounds; returns the rungs that have blown up, beyond ``most``."""
         looks, blown = {rounds * (k + 1) // LOOKS for k in range(LOOKS)}, list[int]()
         while self.curves and self.done < rounds:
             self.sweep.run_round()
@@ -130,9 +125,9 @@ class Race:
             for t, k in going if self.done in looks else ():
                 if k not in failed:
                     self.curves[k].append((self.done, loss(self.sweep.x(t))))
-            failed += [k for k, curve in self.curves.items() if not curve[-1][1] <= self.most]
+            failed += [k for k, curve in self.curves.items() if not curve[-1][1] <= most]
             if failed:
-                self.keep([k for k in self.curves if k not in failed])
+                self.keep(self.curves.keys() - failed)
                 blown += failed
         return blown
 
@@ -143,6 +138,7 @@ class ShortRuns:
     def __init__(self, make: Make, problem: Problem, options: dict[str, object]):
         self.make, self.problem, self.options = make, problem, {**options, "seed": SEED}
         self.first = self.loss(first_point(options.get("x0"), problem))
+        self.most = self.first + (GROWTH - 1) * abs(self.first) if self.first else math.inf
         self.races: list[Race] = []
         self.edge = math.inf
         """The least rung that has blown up."""
@@ -152,6 +148,12 @@ class ShortRuns:
         """Of all runs."""
         every = [(race.sweep, t) for race in self.races for t in range(len(race.rungs))]
         return sum(sweep.ledger(t).gradients for sweep, t in every)
+
+    @property
+    def curves(self) -> dict[int, Curve]:
+        """Of the runs that go on."""
+        every = [pair for race in self.races for pair in race.curves.items()]
+        return {k: curve for k, curve in every if k < self.edge}
 
     def loss(self, x: Tensor) -> float:
         """f(x), or how far it is above its minimum; of training samples alone."""
@@ -173,62 +175,70 @@ class ShortRuns:
             low, high = min(low, best - WIDE), max(high, best + WIDE)
         return best
 
+    def climb(self, middle: int, rounds: int, ahead: int | None = None) -> dict[int, Badness]:
+        """As :meth:`stage`, of steps by factors of 2 around one until the best is inside."""
+        rungs = [middle + 2, middle, middle - 2]
+        found = self.stage(rungs, rounds, ahead)
+        for _ in range(MOST):
+            best = least(found)
+            if best == max(found) and best + 2 < self.edge:
+                found = self.stage([*found, best + 2], rounds, ahead)
+            elif best == min(found):
+                found = self.stage([*found, best - 2], rounds, ahead)
+            else:
+                break
+        return found
+
     def stage(
-        self, rungs: Sequence[int], rounds: int, ahead: float | None = None
-    ) -> dict[int, float]:
-        """How good ``rungs`` are after so many rounds; or one below them, if all blow up.
+        self, rungs: Iterable[int], rounds: int, ahead: int | None = None
+    ) -> dict[int, Badness]:
+        """How good ``rungs`` are after so many rounds; or those below them, if all blow up.
 
-        By what they have then, or will have after ``ahead`` rounds; less is better.
+        By what they have then, or will have after ``ahead`` rounds.
         """
-        lower = [[min(rungs) - WIDE * k] for k in range(1, MOST)]
-        for some in (rungs, *lower):
-            self.go(some, rounds)
-            curves = {k: curve for race in self.races for k, curve in race.curves.items()}
-            found = {k: self.judged(curve, ahead) for k, curve in curves.items() if k < self.edge}
-            if found:
-                return found
-        raise Unsupported(f"its runs blow up with every step down to {step_at(min(some)):.2g}")
+        for lower in range(0, WIDE * MOST, WIDE):
+            self.go([k - lower for k in rungs], rounds)
+            if found := self.curves:
+                return {k: self.badness(curve, ahead) for k, curve in found.items()}
+        least = step_at(min(rungs) - lower)
+        raise Unsupported(f"its runs blow up with every step down to {least:.2g}")
 
-    def judged(self, curve: Curve, ahead: float | None) -> float:
-        """The last loss of a run, or the one that its later half, drawn on, has after ``ahead``
-        rounds: by its logarithm, where losses are positive.
+    def badness(self, curve: Curve, ahead: int | None) -> Badness:
+        """When a run came close, and its last loss, or what its later half, drawn on, has after
+        ``ahead`` rounds: by its logarithm, where losses are positive.
         """
-        if ahead is None:
-            return curve[-1][1]
-        positive = all(value > 0 for _, value in curve)
-        under = [n for n, (_, v) in enumerate(curve) if positive and v <= CONVERGED * self.first]
-        curve = curve[: under[0] + 1] if under else curve
-        last, half = curve[-1][0], min(curve[-1][0] / 2, curve[-2][0])
-        late = [(t, math.log(v) if positive else v) for t, v in curve if t >= half]
-        times, values = np.array(late).T
-        slope, start = np.polyfit(times - last, values, 1)
-        return float(start + min(slope, 0.0) * (ahead - last))
+        close = [t for t, loss in curve if 0 < loss <= CLOSE * self.first]
+        last, positive = curve[-1][0], all(loss > 0 for _, loss in curve)
+        late = [(t, math.log(v) if positive else v) for t, v in curve if 2 * t >= last]
+        value = late[-1][1]
+        if ahead and len(late) > 1:
+            times, values = np.array(late).T
+            slope, value = np.polyfit(times - last, values, 1)
+            value += min(slope, 0.0) * max(ahead - last, 0)
+        return (float(close[0]) if close else math.inf), float(value)
 
-    def steady(self, rung: int, before: int, rounds: int, end: int) -> bool:
-        """Whether a run does not blow up by its end if it grows as between two earlier rounds.
-
-        What grows from rounding errors on is not seen until it is larger than what falls.
+    def steady(self, rung: int, rounds: int, end: int) -> bool:
+        """Whether a run does not blow up by its end if it grows as from its second third to its
+        last. What grows from rounding errors on is not seen until it is larger than what falls.
         """
-        self.go([rung], rounds)
-        for race in self.races:
-            if curve := race.curves.get(rung):
-                early = max(v for t, v in curve if before <= 2 * t <= 2 * before)
-                late = max(v for t, v in curve if t > before)
-                rate = math.log(late / early) / (rounds - before) if early > 0 < late else 0.0
-                return rate * (end - rounds) <= math.log(race.most / late) if rate > 0 else True
-        return False
+        curve = self.curves[rung]
+        trust = max(ROUNDING * self.first, TINY)
+        late = max([trust, *(v for t, v in curve if 3 * t > 2 * rounds)])
+        early = max([trust, *(v for t, v in curve if rounds <= 3 * t <= 2 * rounds)])
+        rate = 3 * math.log(late / early) / rounds
+        return late <= early or rate * (end - rounds) <= math.log(self.most / late)
 
     def go(self, rungs: Sequence[int], rounds: int) -> None:
         """Take the runs of these rungs so far, from where they are; others end."""
         for race in self.races:
             race.keep(rungs)
-        going, methods = {k for race in self.races for k in race.curves}, dict[int, Method]()
+        methods = dict[int, Method]()
         for k in rungs:
-            if k not in going and k < self.edge:
+            if k not in self.curves and k < self.edge:
                 with suppress(BadParameters):  # of other fields, which theory sets by the step
                     methods[k] = self.make(step_at(k))
         if methods:
             sweep = Sweep([*methods.values()], self.problem, **self.options)
             self.races.append(Race(sweep, [*methods], self.first))
         for race in self.races:
-            self.edge = min(self.edge, *race.go(rounds, self.loss), math.inf)
+            self.edge = min([self.edge, *race.go(rounds, self.loss, self.most)])
