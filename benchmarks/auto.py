@@ -36,7 +36,7 @@ import undrift as ud
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, refuse
 from undrift.core.params import AUTO, BadParameters, fits, hints, numeric, read
-from undrift.core.problem import Problem
+from undrift.core.problem import Problem, Unsupported
 from undrift.methods import registry
 from undrift.methods._shared import RandomCommunication
 from undrift.models.net import seeded
@@ -236,7 +236,10 @@ def short_runs(found: dict[str, Any]) -> dict[str, Any]:
     trial = Trial(found["problem"], cls)
     rounds, options = trial.case.rounds, trial.case.options
     began = time.perf_counter()
-    task = resolved(cls.__name__, trial.method, trial.problem, trial.setup, rounds, 1).settled
+    try:
+        task = resolved(cls.__name__, trial.method, trial.problem, trial.setup, rounds, 1).settled
+    except Unsupported:
+        return found | {"ratio": math.inf, "status": "no step found"}
     seconds = time.perf_counter() - began
     run = ud.run(task.method, trial.problem, rounds=rounds, every=rounds, seed=SEED, **options)
     step = getattr(task.method, cls.step_field)
@@ -263,14 +266,14 @@ def table(rows: list[dict[str, Any]], refused: int) -> Iterator[str]:
         yield f"| {name} | " + " | ".join(words.get(cell, cell) for cell in cells) + " |"
     tried = [row for row in rows if "ratio" in row]
     good = sum(row["ratio"] <= WITHIN for row in tried)
-    shares = [row["gradients"] for row in tried]
+    shares = [row["gradients"] for row in tried if "gradients" in row]
     yield (
         f"\nwithin {WITHIN} times: {good} of {len(tried)} ({good / len(tried):.1%}); left out "
         f"{len(rows) - len(tried)}, refused {refused}; gradients of the grid's: mean "
         f"{np.mean(shares):.1%}, largest {max(shares):.1%}; of the run's: mean "
-        f"{np.mean([row['runs'] for row in tried]):.2f}; "
+        f"{np.mean([row['runs'] for row in tried if 'runs' in row]):.2f}; "
         f"{dict(Counter(row['status'] for row in tried))}; short runs took "
-        f"{sum(row['seconds'] for row in tried):.0f} s"
+        f"{sum(row.get('seconds', 0) for row in tried):.0f} s"
     )
 
 

@@ -67,7 +67,9 @@ def find(make: Make, problem: Problem, rounds: int, **options: object) -> Found:
     """
     runs = ShortRuns(make, problem, options)
     eighth, quarter, half = (max(SHORTEST, rounds // n) for n in (8, 4, 2))
-    best = least(runs.climb(runs.bracket(), eighth))
+    L = problem.cheap_constants.L
+    best = least(runs.climb(-2 * round(math.log2(L)) if L else 0, FIRST, apart=WIDE))
+    best = least(runs.climb(best, eighth))
     found = runs.climb(best, quarter, half)
     best = least(found)
     if math.isfinite(close := found[best][0]):  # few rounds tell it from its neighbours
@@ -165,26 +167,18 @@ class ShortRuns:
             raise Unsupported("short runs are judged by training samples: set train_metrics")
         return max(row["gap"], TINY) if "gap" in row else row.get("train_loss", row["loss"])
 
-    def bracket(self) -> int:
-        """A rung that is better after two rounds than eight times its step, and than an eighth."""
-        L = self.problem.cheap_constants.L
-        best = -2 * round(math.log2(L)) if L else 0
-        low, high = best - WIDE, best + WIDE
+    def climb(
+        self, middle: int, rounds: int, ahead: int | None = None, apart: int = 2
+    ) -> dict[int, Badness]:
+        """As :meth:`stage`, of rungs around one, so far apart, until the best is inside."""
+        rungs = [middle + apart, middle, middle - apart]
         for _ in range(MOST):
-            best = least(self.stage(range(low, high + 1, WIDE), FIRST))
-            low, high = min(low, best - WIDE), max(high, best + WIDE)
-        return best
-
-    def climb(self, middle: int, rounds: int, ahead: int | None = None) -> dict[int, Badness]:
-        """As :meth:`stage`, of steps by factors of 2 around one until the best is inside."""
-        rungs = [middle + 2, middle, middle - 2]
-        found = self.stage(rungs, rounds, ahead)
-        for _ in range(MOST):
+            found = self.stage(rungs, rounds, ahead)
             best = least(found)
-            if best == max(found) and best + 2 < self.edge:
-                found = self.stage([*found, best + 2], rounds, ahead)
+            if best == max(found) and best + apart < self.edge:
+                rungs = [*found, best + apart]
             elif best == min(found):
-                found = self.stage([*found, best - 2], rounds, ahead)
+                rungs = [*found, best - apart]
             else:
                 break
         return found
