@@ -89,12 +89,17 @@ def test_what_is_wrong_is_told_once_with_its_line(text, words):
 
 def test_draws_are_within_the_ends_and_even():
     rng = Random(0)
-    drawn = [Several(log=[1e-4, 1.0]).draw(rng) for _ in range(4000)]
+    drawn = [Several(log=[1e-4, 1.0]).at(rng.random()) for _ in range(4000)]
     assert min(drawn) >= 1e-4 and max(drawn) <= 1
     assert np.mean(np.log10(drawn)) == pytest.approx(-2, abs=0.1)
-    assert np.mean([Several(linear=[0, 1]).draw(rng) for _ in range(4000)]) == pytest.approx(
-        0.5, abs=0.03
-    )
+    even = [Several(linear=[0, 1]).at(rng.random()) for _ in range(4000)]
+    assert np.mean(even) == pytest.approx(0.5, abs=0.03)
+    listed = [Several(values=[3, 1, 2]).at(rng.random()) for _ in range(4000)]
+    assert {value: round(listed.count(value) / 4000, 1) for value in listed} == {
+        1: 0.3,
+        2: 0.3,
+        3: 0.3,
+    }
 
 
 def test_read_to_be_tuned_spaces_stay():

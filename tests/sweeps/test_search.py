@@ -8,13 +8,16 @@ import pytest
 import undrift as ud
 from undrift.core.stopping import USUALLY
 from undrift.problems.named import build
-from undrift.sweeps.search import Limits, Search, replaced
+from undrift.sweeps.search import Search
 
 PROBLEM = build("quadratic", clients=6, dim=4)
 
 
 def search(method, problem, rounds, goal=USUALLY, seeds=(0,), **options):
-    return Search(replaced(method), dict.fromkeys(seeds, problem), rounds, goal, **options)
+    def make(setting, problem):
+        return dataclasses.replace(method, **setting)
+
+    return Search(make, dict.fromkeys(seeds, problem), rounds, goal, **options)
 
 
 def gap(method, rounds, **given):
@@ -88,8 +91,8 @@ def test_steps_and_cohorts_are_tried_too():
 
 
 def test_a_search_ends_when_its_gradients_are_spent():
-    limits = Limits(gradients=200)
-    found = search(ud.FedAvg(lr=0.1), PROBLEM, 400, limits=limits).tune({"lr": [0.01, 0.02, 0.04]})
+    grid = {"lr": [0.01, 0.02, 0.04]}
+    found = search(ud.FedAvg(lr=0.1), PROBLEM, 400, gradients=200).tune(grid)
     assert {one.status for one in found.tried} == {"given up"}
     assert 200 <= found.gradients < 400
 
@@ -100,10 +103,10 @@ def test_what_is_known_is_not_run_again(monkeypatch):
     first = search(ud.FedAvg(lr=0.1), PROBLEM, 20, heard=heard.append).tune(grid)
     assert heard[-1] == first.tried and len(heard) > 1
     again = search(ud.FedAvg(lr=0.1), PROBLEM, 20, known=heard[0])
-    monkeypatch.setattr(again, "_tried", lambda settings, *_: pytest.fail(f"ran {settings}"))
+    monkeypatch.setattr(again, "_race", lambda settings, *_: pytest.fail(f"ran {settings}"))
     again.run([one.setting for one in heard[0]])
     whole = search(ud.FedAvg(lr=0.1), PROBLEM, 20, known=first.tried)
-    monkeypatch.setattr(whole, "_tried", lambda settings, *_: pytest.fail(f"ran {settings}"))
+    monkeypatch.setattr(whole, "_race", lambda settings, *_: pytest.fail(f"ran {settings}"))
     assert whole.tune(grid).best == first.best
 
 

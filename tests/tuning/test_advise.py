@@ -36,7 +36,7 @@ def test_every_method_is_tried_or_the_reason_told(found):
 
 
 def test_the_order_is_what_they_sent_to_the_target(found):
-    best = [one for name, one in found.entrants.items() if found.heats[name] == 1]
+    best = [one for one in found.entrants.values() if one.raced_with == 1]
     sent = [one.vectors for one in best if one.reached is not None]
     assert sent and sent == sorted(sent) and best[0].reached is not None
 
@@ -45,7 +45,8 @@ def test_what_is_said_of_the_best_is_what_a_run_shows(found):
     one = next(iter(found.entrants.values()))
     goal = ud.EarlyStopping(metric="gap", target=1e-3)
     problem = {"name": "quadratic", "clients": 5, "dim": 4}
-    run = ud.run(one.method, problem, rounds=40, steps=4, seed=1_000_000, callbacks=goal, every=1)
+    given = {"rounds": 40, "steps": 4, "seed": 1_000_000, "callbacks": goal, "every": 1}
+    run = ud.run(one.tuned.method, problem, **given)
     last = run.history.last
     assert last["round"] <= one.reached <= last["round"] + 1
     assert last["vectors"] / last["round"] == pytest.approx(one.vectors / one.reached)
@@ -56,8 +57,10 @@ def test_files(found, tmp_path):
     again = load(tmp_path / "advised.toml")
     best = [*found.entrants][:3]
     assert [entry.label for entry in again.entries][:3] == best
-    assert "FedAvg" in [entry.label for entry in again.entries]
-    assert again.entries[0].method == found.entrants[best[0]].method
+    base = {entry.label: entry for entry in again.entries}["FedAvg"]
+    assert base.method == found.entrants["FedAvg"].tuned.method
+    assert found.entrants["FedAvg"].raced_with == 1
+    assert again.entries[0].method == found.entrants[best[0]].tuned.method
     assert again.entries[0].tuned.gradients == found.entrants[best[0]].tuned.gradients
     assert (tmp_path / "pareto.png").stat().st_size > 1000
     assert "not tried" in found.table().notes[-1] if found.refused else True

@@ -77,24 +77,20 @@ T = TypeVar("T")
 
 if typing.TYPE_CHECKING:
 
-    class OrWord(Generic[T]):
-        """A field that takes a number or a word in its place, and is read as a number."""
+    class OrAuto(Generic[T]):
+        """A step that short runs may find: a number or a word is taken, and read as a number."""
 
         @overload
         def __get__(self, owner: None, cls: type) -> Self: ...
         @overload
         def __get__(self, owner: object, cls: type) -> T: ...
         def __get__(self, owner: object, cls: type) -> T | Self: ...
+        def __set__(self, owner: object, value: T | Literal["auto"]) -> None: ...
 
-    class OrTheory(OrWord[T]):
+    class OrTheory(OrAuto[T]):
         """A number that theory may prescribe."""
 
         def __set__(self, owner: object, value: T | Literal["theory", "auto"]) -> None: ...
-
-    class OrAuto(OrWord[T]):
-        """A step that short runs may find."""
-
-        def __set__(self, owner: object, value: T | Literal["auto"]) -> None: ...
 
     Positive = float
     NonNegative = float
@@ -238,16 +234,10 @@ def alternatives(hint: object) -> tuple[object, ...]:
     return typing.get_args(hint) if union else ()
 
 
-def numeric(hint: object) -> bool:
-    """Whether the field holds a number (and so may be left to theory)."""
+def numeric(hint: object, *kinds: type) -> bool:
+    """Whether the field holds a number (and so may be left to theory), or one of these kinds."""
     base, _, choices = _parts(hint)
-    return base in (float, int) or any(map(numeric, choices))
-
-
-def integral(hint: object) -> bool:
-    """Whether the numbers that the field holds are whole."""
-    base, _, choices = _parts(hint)
-    return base is int or any(map(integral, choices))
+    return base in (kinds or (float, int)) or any(numeric(choice, *kinds) for choice in choices)
 
 
 @cache

@@ -82,6 +82,12 @@ class Goal(Record):
         """Whether larger numbers are better."""
         return (self.mode or _usual_mode(column)) == "max"
 
+    def badness(self, column: str, value: float) -> float:
+        """Less is better; infinite for what is no number."""
+        if not math.isfinite(value):
+            return math.inf
+        return -value if self.larger(column) else value
+
     def better(self, column: str, value: float, than: float | None, by: float = 0.0) -> bool:
         """Whether ``value`` is better than another by more than ``by``; NaN is not.
 
@@ -186,23 +192,23 @@ class Alarm:
     @classmethod
     def first(cls, row: Mapping[str, float]) -> Alarm:
         """From the row before the first round."""
-        ceiling = math.inf
-        if row.keys() & {"gap", "accuracy", "train_accuracy"}:  # other losses may begin at 0
-            scale = max(abs(row["loss"]), row.get("gap", 0.0))
-            ceiling = row["loss"] + LOSS * scale if scale > 0 else math.inf
-        return cls(GRADIENT * max(_size(row), 1e-300), ceiling)
+        limit, scale = (
+            GRADIENT * max(_size(row), 1e-300),
+            max(abs(row["loss"]), row.get("gap", 0.0)),
+        )
+        if scale > 0 and row.keys() & {"gap", "accuracy", "train_accuracy"}:
+            return cls(limit, row["loss"] + LOSS * scale)
+        return cls(limit)  # other losses may begin at 0
 
     def due(self, round: int, moved: float | None) -> bool:
         """Whether to look after a round that moved the model so far."""
-        if round & (round - 1) == 0:
-            return True
-        if moved is None or moved == 0:
-            return False
-        if not self.moved or moved > 2 * self.moved:
-            return True
+        power = round & (round - 1) == 0
+        if not moved or not self.moved:
+            return power or bool(moved)
         growth = moved / self.moved
         near = self.size * growth >= NEAR * self.limit
-        return near or self.loss * growth**2 >= NEAR * self.ceiling
+        near = near or self.loss * growth**2 >= NEAR * self.ceiling
+        return power or near or moved > 2 * self.moved
 
     def look(self, row: Mapping[str, float], moved: float | None) -> bool:
         """Whether a row is that of a run that has diverged."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from random import Random
 from typing import Annotated, Literal, Self
 
 from undrift.core.method import Method
@@ -17,7 +16,6 @@ from undrift.core.params import (
     Record,
     Rule,
     hints,
-    integral,
     made,
     numeric,
 )
@@ -78,19 +76,13 @@ class Several(Record):
 
     def grid(self) -> list[float] | None:
         """The values in order; ``None`` where they are drawn."""
-        if self.values is not None:
-            return sorted(self.values)
-        if self.n is None:
-            return None
-        shares = [k / max(1, self.n - 1) for k in range(self.n)]
-        return [self._between(share) for share in shares]
+        n = len(self.values) if self.values else self.n or 0
+        return [self.at(k / max(1, n - 1)) for k in range(n)] or None
 
-    def draw(self, rng: Random) -> float:
-        """One of them: log-uniform, uniform, or any of the values."""
-        return rng.choice(self.values) if self.values else self._between(rng.random())
-
-    def _between(self, share: float) -> float:
-        """The number at a share of the way from one end to the other."""
+    def at(self, share: float) -> float:
+        """The number at a share of the way from the first to the last."""
+        if self.values:
+            return sorted(self.values)[min(int(share * len(self.values)), len(self.values) - 1)]
         low, high = self.ends
         found = low * (high / low) ** share if self.log else low + (high - low) * share
         return float(f"{found:.6g}")
@@ -107,7 +99,7 @@ def spaces(table: Mapping[str, object], kind: type[Method]) -> dict[str, object]
         for name, value in table.items()
         if name in several
         and (
-            (isinstance(value, list) and name != "steps")
+            (isinstance(value, list | tuple) and name != "steps")
             or (isinstance(value, dict) and not {"values", "log", "linear"}.isdisjoint(value))
         )
     }
@@ -115,13 +107,17 @@ def spaces(table: Mapping[str, object], kind: type[Method]) -> dict[str, object]
 
 def whole(name: str, kind: type[Method], value: float) -> float:
     """``value``, as a whole number where its field takes nothing else."""
-    return round(value) if name in OF_RUNS or integral(hints(kind)[name]) else float(value)
+    return round(value) if name in OF_RUNS or numeric(hints(kind)[name], int) else float(value)
+
+
+def grid_of(space: Space, kind: type[Method]) -> dict[str, list[float]]:
+    """The values of each, none of what is drawn."""
+    return {n: [whole(n, kind, value) for value in some.grid() or ()] for n, some in space.items()}
 
 
 def settings(space: Space, kind: type[Method]) -> Iterator[dict[str, float]]:
     """Every choice of one value each, of spaces that are grids."""
-    grids = [[whole(name, kind, v) for v in some.grid() or ()] for name, some in space.items()]
-    for chosen in itertools.product(*grids):
+    for chosen in itertools.product(*grid_of(space, kind).values()):
         yield dict(zip(space, chosen, strict=True))
 
 

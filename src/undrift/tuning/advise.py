@@ -1,7 +1,8 @@
 """Which method, for the problem of a spec: those that can run, raced with their steps tuned.
 
 All begin with an eighth of what a run may send; half of them go on with a quarter, with a half and
-with all of it. What is recommended was measured, at the budget of the spec.
+with all of it. What is recommended was measured, at the budget of the spec, and so is FedAvg, which
+goes on whatever comes of it.
 """
 
 from __future__ import annotations
@@ -19,16 +20,15 @@ import numpy as np
 from undrift._files import write_whole
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method
-from undrift.core.options import refuse
 from undrift.core.params import values
 from undrift.methods import registry
-from undrift.plots.curves import GREY, finish, grid, image, legend, line_styles, plain
+from undrift.plots.curves import GREY, finish, grid, legend, line_styles, plain, save
 from undrift.report.table import Table
 from undrift.runs.prepare import Task, resolve, threads
 from undrift.runs.promises import bounds_of
 from undrift.spec.schema import PER_METHOD, Spec
-from undrift.sweeps.search import Search, Tuned
-from undrift.tuning.found import Tunings
+from undrift.sweeps.search import Tried, Tuned
+from undrift.tuning.found import note, page
 from undrift.tuning.recipes import by_step
 from undrift.tuning.tune import Contest, contest_of
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEP = "step"
+BASELINE = "FedAvg"
+"""Goes on to the last heat, and into the spec of the best."""
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """Of the budget that methods have in each heat; half of them go on to the next."""
 LAST = 4
@@ -54,18 +56,25 @@ FIRST = 1 / 16
 class Entrant(NamedTuple):
     """A method with its best step, and what it took to the target, or to the end of its budget."""
 
-    method: Method
     step: float
-    reached: int | None
+    reached: float | None
     """The round in which it reached the target."""
     value: float
     """The number that methods are judged by, at the end."""
-    rounds: int
+    rounds: float
     vectors: int
     """Per client."""
     gradients: int
     """Of all clients."""
+    raced_with: float
+    """The share of the budget with which it left."""
     tuned: Tuned
+    """With all that was tried of it, in earlier heats too."""
+
+    def badness(self, by: str) -> tuple[float, ...]:
+        """By this it comes before others: what it sent to the target, else how far it came."""
+        late = math.inf if self.reached is None else getattr(self, by)
+        return -self.raced_with, late, self.tuned.goal.badness(self.tuned.column, self.value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,69 +82,68 @@ class Advice:
     """The methods from the best to the worst, and those that were not tried."""
 
     entrants: dict[str, Entrant]
-    heats: dict[str, float]
-    """By method: the share of the budget with which it left."""
     refused: dict[str, str]
     """By method: why it cannot run here."""
     bounds: dict[str, int]
     """By method: the rounds in which a theorem promises the target, with the steps of theory."""
-    about: Tunings
     spec: Spec
     """The three best, and FedAvg."""
+
+    @property
+    def first(self) -> Tuned:
+        """What was found for the best."""
+        return next(iter(self.entrants.values())).tuned
 
     def table(self) -> Table:
         """All of them."""
         rows = []
         for name, one in self.entrants.items():
-            value = f"{one.value:.3g}" if math.isfinite(one.value) else "diverged"
-            reached = ["-" if one.reached is None else str(one.reached)] if self.about.aims else []
-            costs = [f"{one.vectors:,}", f"{one.gradients:,}"]
-            share = f"{self.heats[name]:g} of the budget"
-            bound = [f"<= {self.bounds[name]:,}" if name in self.bounds else "-"]
-            bound = bound if self.bounds else []
-            rows.append([name, f"{one.step:.3g}", *reached, value, *costs, *bound, share])
-        by = [self.about.by] if self.about.aims else []
-        head = ["method", "step", *by, self.about.column, "vectors", "gradients"]
-        head += ["rounds by bound", "raced with"] if self.bounds else ["raced with"]
+            row = {"method": name, "step": f"{one.step:.3g}"}
+            if self.first.target is not None:
+                row[self.first.by] = "-" if one.reached is None else f"{one.reached:g}"
+            row[self.first.column] = f"{one.value:.3g}" if math.isfinite(one.value) else "diverged"
+            row |= {"vectors": f"{one.vectors:,}", "gradients": f"{one.gradients:,}"}
+            if self.bounds:
+                most = self.bounds.get(name)
+                row["rounds by bound"] = "-" if most is None else f"<= {most:,}"
+            rows.append(row | {"raced with": f"{one.raced_with:g} of the budget"})
         notes = [
             "vectors per client and gradients of all: to the target, or in all if that was missed",
             "step: the length of a local step; other hyper-parameters follow from it; an exact "
             "minimiser counts as one gradient",
         ]
         if self.bounds:
-            text = (
-                "rounds by bound: what a theorem promises with the steps of theory, no measurement"
-            )
-            notes.append(text)
+            text = "what a theorem promises with the steps of theory, no measurement"
+            notes.append(f"rounds by bound: {text}")
         if self.refused:
             why = "; ".join(f"{name}: {text}" for name, text in self.refused.items())
             notes.append(f"not tried: {why}")
-        return Table(head, rows, ["raced with"], notes, "Advice")
+        cells = [[*row.values()] for row in rows]
+        return Table([*rows[0]], cells, ["raced with"], notes, "Advice")
 
     def document(self) -> dict[str, object]:
         """For JSON."""
         methods = []
         for name, one in self.entrants.items():
-            row = one._asdict() | {"method": name, "hyper_parameters": values(one.method)}
+            row = one._asdict() | {"hyper_parameters": values(one.tuned.method)}
             del row["tuned"]
-            methods.append(row | {"raced_with": self.heats[name]})
-        return {"methods": methods, "refused": self.refused, "by": self.about.by}
+            methods.append({"method": name, **row})
+        return {"methods": methods, "refused": self.refused, "by": self.first.by}
 
     def figure(self) -> Figure:
         """What methods sent against what they computed; a line joins those that none beats."""
         figure, (ax,) = grid(1, 1)
-        best = [one for one in self.entrants.items() if one[1].reached is not None]
-        if not best:  # none reached a target, or there is none: those of the last heat
-            best = [one for one in self.entrants.items() if self.heats[one[0]] == 1]
-        places = sorted((one.gradients, one.vectors) for _, one in best)
-        front = [at for k, at in enumerate(places) if all(at[1] < other[1] for other in places[:k])]
-        best = best[:SHOWN] + [
-            (name, one) for name, one in best[SHOWN:] if (one.gradients, one.vectors) in front
-        ]
-        styles = line_styles([name for name, _ in best])
-        for name, one in best:
-            shape = {"color": styles[name]["color"], "marker": styles[name]["marker"]}
-            ax.plot(one.gradients, one.vectors, label=plain(name), linestyle="none", **shape)
+        # Where none reached a target, or there is none: those of the last heat.
+        best = {name: one for name, one in self.entrants.items() if one.reached is not None} or {
+            name: one for name, one in self.entrants.items() if one.raced_with == 1
+        }
+        places = {name: (one.gradients, one.vectors) for name, one in best.items()}
+        every = sorted(places.values())
+        front = [at for k, at in enumerate(every) if all(at[1] < before[1] for before in every[:k])]
+        shown = [name for k, name in enumerate(best) if k < SHOWN or places[name] in front]
+        for name, style in line_styles(shown).items():
+            shape = {"color": style["color"], "marker": style["marker"], "linestyle": "none"}
+            ax.plot(*places[name], label=plain(name), **shape)
         ax.plot(*zip(*front, strict=True), color=GREY, linewidth=1, label="not beaten in both")
         ax.set_xscale("log")
         finish(ax, "gradients of all clients", "vectors per client", zero=False)
@@ -144,12 +152,11 @@ class Advice:
 
     def write(self, folder: Path) -> None:
         """The spec to run, the table and the picture."""
-        table = self.table()
-        write_whole(folder / "advice.md", "\n\n".join([table.markdown(), *table.notes, ""]))
-        write_whole(folder / "pareto.png", image(self.figure()))
-        for name, content in self.spec.sources.items():
+        write_whole(folder / "advice.md", page(self.table()))
+        save(self.figure(), folder / "pareto.png")
+        files = {**self.spec.sources, "advised.toml": self.spec.toml().encode()}
+        for name, content in files.items():
             write_whole(folder / name, content)
-        write_whole(folder / "advised.toml", self.spec.toml())
 
 
 def advise(
@@ -168,66 +175,58 @@ def advise(
     """
     contest = contest_of(spec)
     task = contest.tasks[0]
-    local = max(task.setup.local_steps(task.problem.samples))
-    smooth = task.problem.cheap_constants.L
-
-    def make(name: str, step: float) -> Method:
-        return by_step(name, step, local, task.problem.dim, smooth is not None)
-
+    local, smooth = (
+        max(task.setup.local_steps(task.problem.samples)),
+        task.problem.cheap_constants.L,
+    )
+    make = partial(by_step, local=local, dim=task.problem.dim, convex=smooth is not None)
     first = 1 / smooth if smooth else FIRST
-    refused = dict[str, str]()
-    for name in registry:
-        if why := _unfit(make(name, first), task, stateless, exchanges):
-            refused[name] = why
-    racing = {name: first for name in registry if name not in refused}
-    found, left = dict[str, Entrant](), dict[str, float]()
+    why = {n: _unfit(make(n, first), task, stateless, exchanges) for n in registry}
+    racing, found = [name for name, text in why.items() if not text], dict[str, Entrant]()
     with threads(task.problem, task.setup):
-        for k, share in enumerate(heats):
-            factors = FINE if k else WIDE
-            for name, step in racing.items():
-                steps = [step * factor for factor in factors]
-                one = enter(partial(make, name), steps, contest, share, by)
-                before = found[name].tuned if name in found else None
-                found[name] = one._replace(tuned=_with(before, one.tuned))
-                left[name] = share
-            order = sorted(racing, key=lambda name: badness(found[name], contest, by))
-            heard(f"{share:g} of the budget, {len(racing)} methods: {', '.join(order[:3])} ahead")
-            best = order if keep else order[: max(LAST, math.ceil(len(order) / 2))]
-            racing = {name: found[name].step for name in best}
-    ranked = sorted(found, key=lambda name: (-left[name], badness(found[name], contest, by)))
+        for share in heats:
+            for name in racing:
+                before = found.get(name)
+                steps = [before.step * k for k in FINE] if before else [first * k for k in WIDE]
+                tried = before.tuned.tried if before else []
+                found[name] = enter(partial(make, name), steps, contest, share, by, tried)
+            ranked = sorted(found, key=lambda name: found[name].badness(by))
+            best = ranked[: len(racing)]
+            heard(f"{share:g} of the budget, {len(best)} methods: {', '.join(best[:3])} ahead")
+            if not keep:
+                best = best[: max(LAST, math.ceil(len(best) / 2))]
+                best += [name for name in racing if name == BASELINE and name not in best]
+            racing = best
     entrants = {name: found[name] for name in ranked}
-    about = Tunings({n: one.tuned for n, one in entrants.items()}, task.rounds, contest.goal)
-    bounds = promised(task, [*entrants], about.target if about.column == "gap" else None)
-    return Advice(entrants, left, refused, bounds, about, _advised(spec, entrants, about))
+    refused = {name: text for name, text in why.items() if text}
+    return Advice(entrants, refused, promised(task, entrants), _advised(spec, entrants))
 
 
-def promised(task: Task, names: Sequence[str], target: float | None) -> dict[str, int]:
-    """The rounds in which theorems promise a gap, by method, where they promise it at all."""
+def promised(task: Task, entrants: Mapping[str, Entrant]) -> dict[str, int]:
+    """The rounds in which theorems promise the target, where that is a gap and they do."""
     problem, counts = task.problem, np.unique(np.geomspace(1, MOST, 600).astype(int)).tolist()
-    if target is None or problem.optimum is None:
-        return {}
     found, first = dict[str, int](), problem.metrics(problem.start())
-    for name in names:
-        with suppress(ValueError):  # no theorem sets its hyper-parameters here
+    for name, one in entrants.items():
+        if one.tuned.column != "gap" or one.tuned.target is None:
+            continue
+        with suppress(ValueError):  # no theorem sets its hyper-parameters here, or gets so far
             method = resolve(placeholder(registry[name]), problem, task.setup)
             each = 1 / (getattr(method, "p", 1.0) or 1.0)
             later = [{"round": k, "iterations": k * each} for k in counts]
             rows, _ = bounds_of([(name, method, problem, task.setup, [first, *later])])
-            for count, row in zip(counts, rows, strict=False):
-                if row["gap"] <= target:
-                    found[name] = count
-                    break
+            gaps = zip(counts, rows, strict=False)
+            found[name] = min(k for k, row in gaps if row["gap"] <= one.tuned.target)
     return found
 
 
 def _unfit(method: Method, task: Task, stateless: bool, exchanges: int | None) -> str:
     """Why a method cannot run here; empty if it can."""
-    spent, problem = costs(method), task.problem
+    spent = costs(method)
     if stateless and spent.client:
         return f"its clients keep {spent.client} vectors"
     if exchanges is not None and spent.syncs > exchanges:
         return f"{spent.syncs} exchanges in a round"
-    reasons = refuse(method, task.setup, None, problem) + method.refuse_problem(problem)
+    reasons = dataclasses.replace(task, method=method).refuse()
     return reasons[0].text if reasons else ""
 
 
@@ -237,56 +236,36 @@ def enter(
     contest: Contest,
     share: float,
     by: str,
+    before: Sequence[Tried] = (),
 ) -> Entrant:
-    """Tune the step of one method, with a share of the budget: that of FedAvg for all rounds."""
-    task, sent = contest.tasks[0], costs(make(steps[0]))
+    """Tune the step of one method, with a share of the budget: that of FedAvg for all rounds.
+
+    ``before`` has what was tried of it in earlier heats.
+    """
+    sent, rounds = costs(make(steps[0])), contest.tasks[0].rounds
     vectors = sent.up + sent.down
-    rounds = task.rounds if by == "rounds" else 2 * task.rounds / vectors
-    given = {name: value for name, value in vars(task.setup).items() if name != "engine"}
-    search = Search(
-        lambda setting, _: make(setting[STEP]),
-        {seed: problems[0] for seed, problems in contest.problems.items()},
-        max(1, round(share * rounds)),
-        contest.goal,
-        draws=contest.draws,
-        **given,
-    )
-    tuned = search.tune({STEP: steps})
-    runs = [one for one in tuned.tried if dict(one.setting) == tuned.best]
-    late = [one.reached for one in runs if one.reached is not None]
-    reached = max(late) if len(late) == len(runs) else None
-    each = sum(one.gradients for one in runs) / max(1, sum(one.rounds for one in runs))
-    value, until = sum(one.value for one in runs) / len(runs), reached or search.rounds
-    spent = until, until * vectors, round(until * each)
-    return Entrant(tuned.method, tuned.best[STEP], reached, value, *spent, tuned)
+    rounds = max(1, round(share * (rounds if by == "rounds" else 2 * rounds / vectors)))
+    tuned = contest.search(0, lambda setting, _: make(setting[STEP]), rounds).tune({STEP: steps})
+    each = sum(one.gradients for one in tuned.runs) / max(1, sum(one.rounds for one in tuned.runs))
+    until, every = tuned.reached or rounds, [*before, *tuned.tried]
+    spent = until, round(until * vectors), round(until * each)
+    whole = dataclasses.replace(tuned, tried=every)
+    return Entrant(tuned.best[STEP], tuned.reached, tuned.value, *spent, share, whole)
 
 
-def _with(before: Tuned | None, now: Tuned) -> Tuned:
-    """What was found, with all that was tried for it in earlier heats too."""
-    tried = [*(before.tried if before else ()), *now.tried]
-    steps = sorted({dict(one.setting)[STEP] for one in tried})
-    return dataclasses.replace(now, tried=tried, grid={STEP: steps})
-
-
-def badness(one: Entrant, contest: Contest, by: str) -> tuple[float, float]:
-    """By this a method comes before others: what it sent to the target, else how far it came."""
-    late = math.inf if one.reached is None else getattr(one, by)
-    sign = -1 if contest.goal.larger(one.tuned.column) else 1
-    return late, sign * one.value if math.isfinite(one.value) else math.inf
-
-
-def _advised(spec: Spec, entrants: Mapping[str, Entrant], about: Tunings) -> Spec:
+def _advised(spec: Spec, entrants: Mapping[str, Entrant]) -> Spec:
     """The spec of the three best, with FedAvg beside them."""
-    first, chosen = spec.entries[0], [*entrants][:3]
-    chosen += ["FedAvg"] if "FedAvg" in entrants and "FedAvg" not in chosen else []
-    entries = []
-    for name in chosen:
-        method, note = entrants[name].method, about.note(name)
-        given = {"name": name, "label": name}
-        kept = {key: value for key, value in first.given.items() if key in PER_METHOD}
-        entries.append(
-            dataclasses.replace(
-                first, label=name, method=method, given=kept | given, space={}, tuned=note
-            )
+    chosen = dict.fromkeys([*[*entrants][:3], *({BASELINE} & entrants.keys())])
+    kept = {key: v for key, v in spec.entries[0].given.items() if key in PER_METHOD}
+    entries = [
+        dataclasses.replace(
+            spec.entries[0],
+            label=name,
+            method=entrants[name].tuned.method,
+            given=kept | {"name": name, "label": name},
+            space={},
+            tuned=note(entrants[name].tuned),
         )
+        for name in chosen
+    ]
     return dataclasses.replace(spec, name=f"{spec.name[:92]}-advised", entries=tuple(entries))

@@ -6,29 +6,29 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from undrift._files import finite, read_json, write_whole
-from undrift.core.cohort import Sampling
+from undrift._files import read_json, write_whole
 from undrift.core.method import Method
 from undrift.core.options import OF_RUNS, RunOptions
-from undrift.core.params import BadParameters, made, values
+from undrift.core.params import BadParameters, made
 from undrift.core.problem import Problem
 from undrift.core.stopping import USUALLY, EarlyStopping, Goal
-from undrift.records.folder import BadFolder
+from undrift.records.folder import BadFolder, Recipe
 from undrift.records.folder import made as made_folder
 from undrift.runs.api import DEFAULTS
 from undrift.runs.calls import Methods, Save, experiment_of, settle
 from undrift.runs.jobs import ExecutorLike, pool
-from undrift.runs.prepare import Task, lay_out, resolve, threads
+from undrift.runs.prepare import Task, lay_out, ready, resolve, threads
 from undrift.spec.document import toml
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.reader import load
-from undrift.spec.schema import Spec, as_toml
-from undrift.spec.space import Several, Space, Tuning, spaces, whole
-from undrift.sweeps.search import Limits, Make, Search, Tried
-from undrift.tuning.found import Tunings
+from undrift.spec.schema import Entry, Settings, Spec, as_toml
+from undrift.spec.space import Several, Space, Tuning, grid_of, spaces
+from undrift.sweeps.search import Make, Search, Tried, Tuned, parted
+from undrift.tuning.found import Tunings, note
 from undrift.tuning.samplers import explore
 
 USUAL = tuple(2.0**k for k in range(-3, 4))
@@ -45,98 +45,100 @@ Hear = Callable[[str, list[Tried]], object]
 class Contest:
     """Methods to be tuned on problems that are there."""
 
-    tasks: Sequence[Task]
-    problems: Mapping[int, Sequence[Problem]]
-    """Those of the tasks, for the seed of each trial."""
+    laid: Mapping[int, Sequence[Task]]
+    """The tasks, for the seed of each trial."""
     spaces: Mapping[str, Space]
     """By label."""
     tuning: Tuning
     goal: Goal
     draws: Callable[[int], int] = int
 
-    def tune(self, k: int, known: Sequence[Tried], heard: Hear) -> Tunings:
-        """The k-th method."""
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """Those of the first trial."""
+        return self.laid[self.tuning.seeds[0]]
+
+    def search(self, k: int, make: Make, rounds: int, **how: Any) -> Search:
+        """A search on the problem of the k-th task, by trials of so many rounds."""
+        given = {name: v for name, v in vars(self.tasks[k].setup).items() if name != "engine"}
+        problems = {seed: tasks[k].problem for seed, tasks in self.laid.items()}
+        return Search(make, problems, rounds, self.goal, draws=self.draws, **given, **how)
+
+    def tune(self, k: int, folder: Path | None, heard: Hear) -> Tuned | None:
+        """Tune the k-th method; what was tried of it is kept in the folder, and not run again."""
         task, tuning = self.tasks[k], self.tuning
         space = self.spaces.get(task.label) or usual(task.method)
+        file = folder / TRIED / f"{k}.json" if folder else None
         if not space:
-            return Tunings()
-        given = {name: value for name, value in vars(task.setup).items() if name != "engine"}
-        search = Search(
-            _maker(task),
-            {seed: problems[k] for seed, problems in self.problems.items()},
+            return None
+
+        def hear(runs: list[Tried]) -> None:
+            if file:
+                write_whole(file, json.dumps([one.row() for one in runs]))
+            heard(task.label, runs)
+
+        search = self.search(
+            k,
+            partial(_made, task),
             tuning.rounds or task.rounds,
-            self.goal,
             halve=tuning.halve,
-            limits=Limits(tuning.gradients or float("inf"), tuning.seconds or float("inf")),
-            known=known,
-            heard=lambda runs: heard(task.label, runs),
-            draws=self.draws,
+            gradients=tuning.gradients,
+            seconds=tuning.seconds,
+            known=_kept(file) if file else (),
+            heard=hear,
             apart=(*OF_RUNS, *task.method.steering),
-            **given,
         )
-        kind = type(task.method)
-        grids = {name: some.grid() for name, some in space.items()}
+        grid = grid_of(space, type(task.method))
         with threads(task.problem, task.setup):
-            if None in grids.values():
-                explore(search, space, kind, tuning)
-                found = search.found()
-            else:
-                grid = {n: [whole(n, kind, v) for v in g or ()] for n, g in grids.items()}
-                found = search.tune(grid, tuning.extend)
-        return Tunings({task.label: found}, search.rounds, self.goal, tuning.seeds)
+            if all(grid.values()):
+                return search.tune(grid, tuning.extend)
+            explore(search, space, type(task.method), tuning)
+            return search.found()
+
+    def tuned(self, folder: Path | None, heard: Hear = lambda *_: None) -> Tunings:
+        """All of them."""
+        found = {task.label: self.tune(k, folder, heard) for k, task in enumerate(self.tasks)}
+        return Tunings({label: one for label, one in found.items() if one}, self.tuning.seeds)
 
 
-def _maker(task: Task) -> Make:
-    """Makes the method of a task with other values; those left to theory follow them."""
-
-    def make(setting: dict[str, float], problem: Problem) -> Method:
-        method = resolve(dataclasses.replace(task.written, **setting), problem, task.setup)
-        if reasons := dataclasses.replace(task, method=method, problem=problem).refuse():
-            raise BadParameters(task.label, dict(reasons))
-        return method
-
-    return make
+def _made(task: Task, setting: dict[str, float], problem: Problem) -> Method:
+    """The method of a task with other values; those left to theory follow them."""
+    method = resolve(dataclasses.replace(task.written, **setting), problem, task.setup)
+    return ready(dataclasses.replace(task, method=method, problem=problem)).method
 
 
 def usual(method: Method) -> Space:
     """What is tried where nothing is said: its step, or else what holds its steps back."""
-    for name in (*method.step_sizes, *method.proximal_weights):
-        value = getattr(method, name, None)
-        if isinstance(value, float | int) and value > 0:
-            return {name: Several(values=[value * factor for factor in USUAL])}
-    return {}
+    value = getattr(method, method.step_field, None)
+    if not isinstance(value, float | int) or value <= 0:
+        return {}
+    return {method.step_field: Several(values=[value * factor for factor in USUAL])}
 
 
 def contest_of(spec: Spec) -> Contest:
     """What ``spec``, read to be tuned, asks for. Raises :class:`BadSpec`."""
-    complaints: list[Complaint] = []
-    tuning, shown = spec.tune, {*spec.seeds}
-    if both := sorted(shown.intersection(tuning.seeds)):
+    complaints, laid = list[Complaint](), dict[int, list[Task]]()
+    if both := sorted({*spec.seeds}.intersection(spec.tune.seeds)):
         text = f"seed {both[0]} is one of those that are shown: tune with others"
         raise BadSpec([spec.origin.complaint(("tune", "seed"), text)])
-    first, *others = tuning.seeds
-    tasks = lay_out(spec, first, complaints)
-    problems = {first: [task.problem for task in tasks]}
-    for seed in others:
-        again = lay_out(spec, seed, complaints) if spec.anew and not complaints else tasks
-        problems[seed] = [task.problem for task in again]
-    if complaints:
-        raise BadSpec(complaints)
+    first = spec.tune.seeds[0]
+    for seed in spec.tune.seeds:
+        laid[seed] = laid[first] if laid and not spec.anew else lay_out(spec, seed, complaints)
+        if complaints:
+            raise BadSpec(complaints)
     by_label = {entry.label: entry.space for entry in spec.entries}
-    return Contest(tasks, problems, by_label, tuning, goal_of(spec), spec.draws_at)
+    return Contest(laid, by_label, spec.tune, goal_of(spec, spec.tune), spec.draws_at)
 
 
-def goal_of(spec: Spec) -> Goal:
+def goal_of(settings: Settings, tuning: Tuning) -> Goal:
     """What settings are compared by."""
-    tuning, goal = spec.tune, spec.tune.goal
-    targets = {"gap": spec.target, "accuracy": spec.target_accuracy}
     if tuning.target is not None:
-        of = goal or spec.best or USUALLY
+        of = tuning.goal or settings.best or USUALLY
         return EarlyStopping(metric=of.metric, mode=of.mode, target=tuning.target)
-    for metric, target in targets.items():
-        if target is not None and goal is None:
-            return EarlyStopping(metric=metric, target=target)
-    return goal or spec.best or spec.stop or USUALLY
+    targets = {"gap": settings.target, "accuracy": settings.target_accuracy}
+    given = [EarlyStopping(metric=n, target=v) for n, v in targets.items() if v is not None]
+    declared = [tuning.goal, *given, settings.best, settings.stop]
+    return next((goal for goal in declared if goal), USUALLY)
 
 
 def tune_spec(
@@ -156,8 +158,13 @@ def tune_spec(
             for k, part in enumerate(parts):
                 part.result()
                 heard(spec.entries[k].label, _kept(folder / TRIED / f"{k}.json"))
-    found = tune_all(contest_of(spec), folder, heard)
-    found.spec = tuned_spec(spec, found)
+    found = contest_of(spec).tuned(folder, heard)
+    entries = [
+        _settled(entry, found[entry.label]) if entry.label in found else entry
+        for entry in spec.entries
+    ]
+    name = f"{spec.name[:93]}-tuned"  # a name has at most 100 letters
+    found.spec = dataclasses.replace(spec, name=name, entries=tuple(entries))
     if folder:
         found.write(folder)
     return found
@@ -165,83 +172,43 @@ def tune_spec(
 
 def tune_part(folder: str, k: int) -> None:
     """Tune the k-th method of the search in a folder, and keep there what was tried."""
-    file = Path(folder) / TRIED / f"{k}.json"
-    contest = contest_of(load(Path(folder) / SPACE, tune=True))
-    contest.tune(k, _kept(file), _keeper(file, lambda *_: None))
+    spec = load(Path(folder) / SPACE, tune=True)
+    contest_of(spec).tune(k, Path(folder), lambda *_: None)
 
 
-def begin(spec: Spec, folder: Path, afresh: bool = False) -> None:
+def begin(recipe: Recipe, folder: Path, afresh: bool = False) -> None:
     """A folder for a search; one that holds another search is refused, or emptied of it."""
-    file, asked = folder / SPACE, spec.document() | {"tune": as_toml(values(spec.tune))}
-    if file.exists() and file.read_text(encoding="utf-8") != toml(asked):
+    file, document = folder / SPACE, recipe.document()
+    if isinstance(recipe, Spec):
+        document["tune"] = as_toml(recipe.tune)
+    asked = toml(document)
+    if file.exists() and file.read_text(encoding="utf-8") != asked:
         if not afresh:
             text = f"{folder} holds another search: --overwrite replaces it, or use -s name=NAME"
             raise BadFolder(text)
         shutil.rmtree(folder / TRIED, ignore_errors=True)
     made_folder(folder)
-    for name, content in spec.sources.items():
+    for name, content in {**recipe.sources, SPACE: asked.encode()}.items():
         write_whole(folder / name, content)
-    write_whole(file, toml(asked))
 
 
-def tune_all(contest: Contest, folder: Path | None, heard: Hear) -> Tunings:
-    """Tune every method, and keep what was tried in a folder."""
-    found = Tunings({}, contest.tasks[0].rounds, contest.goal, contest.tuning.seeds)
-    for k in range(len(contest.tasks)):
-        file = folder / TRIED / f"{k}.json" if folder else None
-        one = contest.tune(k, _kept(file), _keeper(file, heard))
-        found.update(one)
-        found.rounds = one.rounds or found.rounds
-    return found
-
-
-def _kept(file: Path | None) -> list[Tried]:
+def _kept(file: Path) -> list[Tried]:
     """What an earlier search has tried."""
-    if file is None or not file.exists():
-        return []
-    nothing = float("nan")
-    rows: list[Any] = read_json(file.read_bytes())
-    return [
-        Tried(
-            tuple((name, value) for name, value in row.pop("setting").items()),
-            **{**row, "value": nothing if row["value"] is None else row["value"]},
-        )
-        for row in rows
-    ]
+    rows: list[Any] = read_json(file.read_bytes()) if file.exists() else []
+    return [Tried(**row | {"setting": tuple(row["setting"].items())}) for row in rows]
 
 
-def _keeper(file: Path | None, heard: Hear) -> Hear:
-    def keep(label: str, runs: list[Tried]) -> None:
-        if file is not None:
-            rows = [one._asdict() | {"setting": dict(one.setting)} for one in runs]
-            write_whole(file, json.dumps(finite(rows)))
-        heard(label, runs)
-
-    return keep
-
-
-def tuned_spec(spec: Spec, found: Tunings) -> Spec:
-    """The spec with the values that were found, and beside each method how."""
-    entries = []
-    for entry in spec.entries:
-        if entry.label in found:
-            best = found[entry.label].best
-            own = {name: value for name, value in best.items() if name in OF_RUNS}
-            of_run = vars(entry.options) | own
-            if "cohort" in own:
-                of_run["cohort"] = Sampling(int(own["cohort"]))
-            numbers = {name: value for name, value in best.items() if name not in OF_RUNS}
-            entry = dataclasses.replace(
-                entry,
-                method=dataclasses.replace(entry.method, **numbers),
-                options=RunOptions(**of_run),
-                given={**entry.given, **own},
-                space={},
-                tuned=found.note(entry.label),
-            )
-        entries.append(entry)
-    name = f"{spec.name[:93]}-tuned"  # a name has at most 100 letters
-    return dataclasses.replace(spec, name=name, entries=tuple(entries))
+def _settled(entry: Entry, found: Tuned) -> Entry:
+    """A method of a spec with the values that were found, and beside it how."""
+    numbers, own = parted(found.best)
+    return dataclasses.replace(
+        entry,
+        method=dataclasses.replace(entry.method, **numbers),
+        options=RunOptions(**vars(entry.options) | own),
+        given={**entry.given, **own},
+        space={},
+        tuned=note(found),
+    )
 
 
 def tune(
@@ -278,44 +245,42 @@ def tune(
     >>> found["Scaffold"].best
     {'lr': 0.04}
     """
-    how = made(Tuning, tuning or {})
+    how, folder = made(Tuning, tuning or {}), Path(save) if save else None
     given = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
     call = settle(method, problem, {**given, "rounds": rounds}, settings)
-    folder = Path(save) if save else None
     experiment = experiment_of(call._replace(save=Save(folder or "tuned")))
-    wanted = {task.label: _space(task, space or {}) for task in experiment.tasks}
-    known = {*wanted, *(name for some in wanted.values() for name in some)}
-    if wrong := [name for name in space or {} if name not in known]:
-        text = f"no method has {', '.join(wrong)} with several values"
-        raise BadParameters("tune", {"space": text})
-    if isinstance(recipe := experiment.recipe, Spec):
+    wanted, recipe = _spaces(experiment.tasks, space or {}), experiment.recipe
+    if isinstance(recipe, Spec):
         entries = [dataclasses.replace(e, space=wanted[e.label]) for e in recipe.entries]
-        spec = dataclasses.replace(recipe, entries=tuple(entries), tune=how)
-        if folder:
-            begin(spec, folder)
-        return tune_spec(spec, folder, jobs=jobs)
+        recipe = dataclasses.replace(recipe, entries=tuple(entries), tune=how)
+    else:
+        asked = as_toml({"space": wanted, "tune": how})
+        recipe = dataclasses.replace(recipe, tables=recipe.tables | asked)
+    if folder:
+        begin(recipe, folder)
+    if isinstance(recipe, Spec):
+        return tune_spec(recipe, folder, jobs=jobs)
     if jobs != 1:
         text = "several processes need a named problem and methods of undrift's own"
         raise BadParameters("tune", {"jobs": text})
-    goal = how.goal or call.observers.best or call.observers.stop or USUALLY
-    if how.target is not None:
-        goal = EarlyStopping(metric=goal.metric, mode=goal.mode, target=how.target)
-    tasks, problems = experiment.tasks, [task.problem for task in experiment.tasks]
-    contest = Contest(tasks, {seed: problems for seed in how.seeds}, wanted, how, goal)
-    found = tune_all(contest, folder, lambda *_: None)
+    laid = dict.fromkeys(how.seeds, experiment.tasks)
+    found = Contest(laid, wanted, how, goal_of(call.settings, how)).tuned(folder)
     if folder:
         found.write(folder)
     return found
 
 
-def _space(task: Task, given: Mapping[str, object]) -> Space:
-    """What is to be tried of one method."""
-    kind, own = type(task.method), given.get(task.label, given)
-    table = own if isinstance(own, Mapping) else {}
-    own = {name: [*v] if isinstance(v, tuple) else v for name, v in table.items()}
-    written = spaces(own, kind)
-    others = {name for name in own if name not in written}
-    if task.label in given and others:
-        text = f"{kind.__name__} has no {', '.join(others)} with several values"
+def _spaces(tasks: Sequence[Task], given: Mapping[str, object]) -> dict[str, Space]:
+    """What is to be tried of each method."""
+    found, shared, wrong = dict[str, Space](), {*given} - {task.label for task in tasks}, set[str]()
+    for task in tasks:
+        own = given.get(task.label)
+        table = own if isinstance(own, Mapping) else given
+        several = spaces(table, type(task.method))
+        found[task.label] = {name: Several.read(value) for name, value in several.items()}
+        shared -= several.keys()
+        wrong |= table.keys() - several.keys() if table is own else set()
+    if wrong := wrong | shared:
+        text = f"no method has {', '.join(sorted(wrong))} with several values"
         raise BadParameters("tune", {"space": text})
-    return {name: Several.read(value) for name, value in written.items()}
+    return found
