@@ -150,7 +150,7 @@ def looked(engine: Any) -> None:
 
     if isinstance(engine, Sweep):
         for t in range(SETTINGS):
-            engine.metrics(t)
+            engine.problem.metrics(engine.x(t))
     else:
         engine.metrics()
 

@@ -112,10 +112,14 @@ def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
     parser.json()
 
 
+def read_spec(args: Namespace, *flags: str, tune: bool = False) -> Spec:
+    """The spec that a command line names, as it and ``flags`` change it."""
+    code = partial(executes, Path(args.spec).parent)
+    return load(args.spec, [*args.changes, *flags], code, tune)
+
+
 def main(args: Namespace) -> int:
-    spec = load(
-        args.spec, [*args.changes, *placed(args)], partial(executes, Path(args.spec).parent)
-    )
+    spec = read_spec(args, *placed(args))
     with together(spec, args) as code:
         if code is not None:
             return code

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from functools import partial
-from pathlib import Path
 
-from undrift.cli.output import result, result_json, say
+from undrift.cli.output import result_as, say
 from undrift.cli.parser import Parser, natural, positive
-from undrift.cli.run import add_changes, executes
+from undrift.cli.run import add_changes, read_spec
 from undrift.sweeps.search import Tried
 
 
@@ -24,24 +22,23 @@ def add(parser: Parser) -> None:
     parser.add_argument("spec", metavar="SPEC", help="the spec, a TOML file")
     parser.add_argument("--gradients", type=natural, metavar="N", help="budget of each method")
     parser.add_argument("--seconds", type=positive, metavar="S", help="budget of each method")
-    text = "processes that take a method each (default: 1)"
-    parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=text)
+    each = "processes that take a method each (default: 1)"
+    parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=each)
     parser.add_argument("--run", action="store_true", help="then run the tuned spec")
     add_changes(parser)
-    text = "replace an earlier search of the same name"
-    parser.add_argument("--overwrite", action="store_true", help=text)
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an earlier search of the same name"
+    )
     parser.json()
 
 
 def main(args: Namespace) -> int:
     from undrift.cli import answer
-    from undrift.spec.reader import load
     from undrift.tuning.tune import begin, tune_spec
 
     limits = {"tune.gradients": args.gradients, "tune.seconds": args.seconds}
     flags = [f"{key}={value}" for key, value in limits.items() if value is not None]
-    code = partial(executes, Path(args.spec).parent)
-    spec = load(args.spec, [*args.changes, *flags], code, tune=True)
+    spec = read_spec(args, *flags, tune=True)
     folder = args.out / f"{spec.name}-tuning"
     begin(spec, folder, args.overwrite)
 
@@ -51,10 +48,8 @@ def main(args: Namespace) -> int:
 
     found = tune_spec(spec, folder, hear, args.jobs)
     tuned = folder / "tuned.toml"
-    if args.json:
-        result_json({label: one.document() for label, one in found.items()})
-    else:
-        result(found.table().text())
+    document = {label: one.document() for label, one in found.items()}
+    result_as(args.json, document, str(found))
     say(f"\nTuned spec, table and curves in {folder}. Run it: undrift run {tuned}")
     if not args.run:
         return 0

@@ -290,9 +290,8 @@ def read(
 
 
 def _allowed(cls: type, name: str) -> str:
-    by_rule, step = name in vars(cls).get("prescribed", ()), getattr(cls, "step_field", "")
-    words = f', or "{THEORY}"' * by_rule + f', or "{AUTO}"' * (name == step)
-    return describe(hints(cls)[name]) + words
+    by_rule, auto = name in vars(cls).get("prescribed", ()), name == getattr(cls, "step_field", "")
+    return describe(hints(cls)[name]) + f', or "{THEORY}"' * by_rule + f', or "{AUTO}"' * auto
 
 
 def made(cls: type[T], given: object, *, kind: str = "", names: Iterable[str] | None = None) -> T:

@@ -71,12 +71,8 @@ class Goal(Record):
 
     def column(self, row: Mapping[str, float]) -> str:
         """The name of the number in the rows of a run."""
-        if self.metric is not None:
-            return self.metric
-        for name in USUAL:
-            if row.get(name) is not None:
-                return name
-        return "loss"
+        usual = next((name for name in USUAL if row.get(name) is not None), "loss")
+        return self.metric or usual
 
     def larger(self, column: str) -> bool:
         """Whether larger numbers are better."""
@@ -139,9 +135,8 @@ class EarlyStopping(Goal):
 
     def reached(self, column: str, value: float) -> bool:
         """Whether ``value`` is as good as the target."""
-        if self.target is None:
-            return False
-        return value >= self.target if self.larger(column) else value <= self.target
+        aim = math.nan if self.target is None else self.badness(column, self.target)
+        return self.badness(column, value) <= aim
 
 
 @dataclasses.dataclass

@@ -132,11 +132,18 @@ class SweepEngine(Simulate):
     def setting(self, t: int) -> tuple[dict[str, Tensor], Counters]:
         """A snapshot of one setting, as that of a run by itself."""
         tensors, counters = self.snapshot()
-        gradients = np.broadcast_to(self.ledger.gradients, len(self.methods))
         usual = {key: float(scale[t]) for key, scale in sorted(self.usual.items()) if scale[t]}
         ours = {name: v.select(v.dim() - 2, t) for name, v in tensors.items()}
-        ledger = counters["ledger"] | {"gradients": int(gradients[t])}
-        return ours, counters | {"ledger": ledger, "usual": usual}
+        return ours, counters | {"ledger": vars(self.spent(t)), "usual": usual}
+
+    def spent(self, t: int) -> Ledger:
+        """What one setting has spent."""
+        gradients = np.broadcast_to(self.ledger.gradients, len(self.methods))
+        return dataclasses.replace(self.ledger, gradients=int(gradients[t]))
+
+
+Stack = tuple[list[int], SweepEngine]
+"""Settings, and the engine in which they are, in this order."""
 
 
 class Sweep:
@@ -155,15 +162,12 @@ class Sweep:
         self.failed: dict[int, Diverged | Stuck] = {}
         """Settings that cannot go on."""
         self._dropped: dict[int, Ledger] = {}
-        self.stacks: list[tuple[list[int], SweepEngine]] = []
-        """Settings, and the engine in which they are, in this order."""
-        everyone = np.arange(len(methods))
+        self.stacks: list[Stack] = []
         needs = Simulate(methods[0], problem, **arguments).memory
         most = most_together(needs, problem, len(methods))
         try:
-            for part in np.array_split(everyone, -(-len(methods) // most)):
-                some = part.tolist()
-                self.stacks.append((some, self._stack(some)))
+            for part in np.array_split(np.arange(len(methods)), -(-len(methods) // most)):
+                self.stacks.append(self._stack(part.tolist()))
         except Unsupported as error:
             self.why, self.stacks = str(error), []
             self.alone = {
@@ -184,34 +188,30 @@ class Sweep:
                 engine.run_round()
                 self.stacks.append((some, engine))
             except OddSettings as odd:
-                ahead[:0] = self._without(some, engine, odd.which.tolist())
+                ahead[:0] = self._without(some, engine, [some[place] for place in odd.which])
             except torch.OutOfMemoryError:
-                half, rest = np.array_split(np.arange(len(some)), 2)
-                if not len(rest):  # as it would be in a run of its own
+                if len(some) == 1:  # as it would be in a run of its own
                     raise
-                ahead[:0] = self._part(some, engine, half) + self._part(some, engine, rest)
+                half = (len(some) + 1) // 2
+                ahead[:0] = [self._part(some, engine, t) for t in (some[:half], some[half:])]
             except Exception as error:
                 # Such as a method that decides by a hyper-parameter. What is wrong with a setting
                 # itself is raised when it goes on.
                 self.why = f"{type(error).__name__}: {error}"
-                self._without(some, engine, range(len(some)))
-        for t, single in self.alone.items():
-            if t not in self.failed:
-                try:
-                    single.run_round()
-                except (Diverged, Stuck) as error:
-                    self.failed[t] = error
+                self._without(some, engine, some)
+        for t in self.alone.keys() - self.failed.keys():
+            try:
+                self.alone[t].run_round()
+            except (Diverged, Stuck) as error:
+                self.failed[t] = error
 
     def keep(self, settings: Sequence[int]) -> None:
         """Go on with these settings alone; what others have spent is still known."""
-        for t in [*self.stacked, *self.alone]:
-            if t not in settings:
-                self._dropped[t] = self.ledger(t)
+        before = [*self.stacked, *self.alone]
+        self._dropped |= {t: self.ledger(t) for t in before if t not in settings}
         self.alone = {t: engine for t, engine in self.alone.items() if t in settings}
-        before, self.stacks = self.stacks, []
-        for some, engine in before:
-            kept = [place for place, t in enumerate(some) if t in settings]
-            self.stacks += self._part(some, engine, kept)
+        parts = [self._part(some, engine, settings) for some, engine in self.stacks]
+        self.stacks = [part for part in parts if part[0]]
 
     def x(self, t: int) -> Tensor:
         """The server's model in one setting."""
@@ -220,10 +220,6 @@ class Sweep:
         engine, place = self._find(t)
         return engine.x[place]
 
-    def metrics(self, t: int) -> dict[str, float]:
-        """Those of the server's model in one setting."""
-        return self.problem.metrics(self.x(t))
-
     def ledger(self, t: int) -> Ledger:
         """What one setting has spent."""
         if t in self._dropped:
@@ -231,37 +227,32 @@ class Sweep:
         if t in self.alone:
             return self.alone[t].ledger
         engine, place = self._find(t)
-        gradients = np.broadcast_to(engine.ledger.gradients, len(engine.methods))[place]
-        return dataclasses.replace(engine.ledger, gradients=int(gradients))
+        return engine.spent(place)
 
     def _find(self, t: int) -> tuple[SweepEngine, int]:
         """The stack in which a setting is, and its place there."""
         return next((engine, some.index(t)) for some, engine in self.stacks if t in some)
 
-    def _stack(self, settings: Sequence[int]) -> SweepEngine:
+    def _stack(self, settings: list[int]) -> Stack:
         methods = [self.methods[t] for t in settings]
-        return SweepEngine(methods, self.problem, **self.arguments)
+        return settings, SweepEngine(methods, self.problem, **self.arguments)
 
-    def _without(
-        self, some: list[int], engine: SweepEngine, odd: Sequence[int]
-    ) -> list[tuple[list[int], SweepEngine]]:
-        """Let settings at some places go on by themselves, and the others in a smaller stack."""
-        for place in odd:
-            t = some[place]
+    def _without(self, some: list[int], engine: SweepEngine, odd: Sequence[int]) -> list[Stack]:
+        """Let settings go on by themselves, and the others of a stack, if any, in a smaller one."""
+        for t in odd:
             self.alone[t] = Simulate(self.methods[t], self.problem, **self.arguments)
-            self.alone[t].restore(*engine.setting(place))
-        return self._part(some, engine, [k for k in range(len(some)) if k not in odd])
+            self.alone[t].restore(*engine.setting(some.index(t)))
+        rest = [t for t in some if t not in odd]
+        return [self._part(some, engine, rest)] if rest else []
 
-    def _part(
-        self, some: list[int], engine: SweepEngine, places: Sequence[int] | np.ndarray
-    ) -> list[tuple[list[int], SweepEngine]]:
-        """The settings at some places of a stack, as a stack; none without any."""
-        if len(places) in (0, len(some)):
-            return [(some, engine)] if len(places) else []
-        kept = [some[place] for place in places]
-        stack = self._stack(kept)
-        stack.narrow(engine, [*places])
-        return [(kept, stack)]
+    def _part(self, some: list[int], engine: SweepEngine, settings: Sequence[int]) -> Stack:
+        """What a stack has of these settings, as a stack; as it is with all of them, or none."""
+        kept = [t for t in some if t in settings]
+        if len(kept) in (0, len(some)):
+            return kept, engine
+        _, part = self._stack(kept)
+        part.narrow(engine, [some.index(t) for t in kept])
+        return kept, part
 
 
 def most_together(needs: Needs, problem: Problem, settings: int) -> int:

@@ -123,11 +123,12 @@ class Advice:
 
     def document(self) -> dict[str, object]:
         """For JSON."""
-        methods = []
-        for name, one in self.entrants.items():
-            row = one._asdict() | {"hyper_parameters": values(one.tuned.method)}
-            del row["tuned"]
-            methods.append({"method": name, **row})
+        names = Entrant._fields[:-1]  # what was found in all has its hyper-parameters
+        methods = [
+            {"method": name, **{field: getattr(one, field) for field in names}}
+            | {"hyper_parameters": values(one.tuned.method)}
+            for name, one in self.entrants.items()
+        ]
         return {"methods": methods, "refused": self.refused, "by": self.first.by}
 
     def figure(self) -> Figure:
@@ -199,23 +200,23 @@ def advise(
             racing = best
     entrants = {name: found[name] for name in ranked}
     refused = {name: text for name, text in why.items() if text}
-    return Advice(entrants, refused, promised(task, entrants), _advised(spec, entrants))
+    one = entrants[ranked[0]].tuned
+    bounds = promised(task, ranked, one.target) if one.column == "gap" and one.target else {}
+    return Advice(entrants, refused, bounds, _advised(spec, entrants))
 
 
-def promised(task: Task, entrants: Mapping[str, Entrant]) -> dict[str, int]:
-    """The rounds in which theorems promise the target, where that is a gap and they do."""
+def promised(task: Task, names: Sequence[str], target: float) -> dict[str, int]:
+    """The rounds in which theorems promise a gap, by method, where they promise it at all."""
     problem, counts = task.problem, np.unique(np.geomspace(1, MOST, 600).astype(int)).tolist()
     found, first = dict[str, int](), problem.metrics(problem.start())
-    for name, one in entrants.items():
-        if one.tuned.column != "gap" or one.tuned.target is None:
-            continue
+    for name in names:
         with suppress(ValueError):  # no theorem sets its hyper-parameters here, or gets so far
             method = resolve(placeholder(registry[name]), problem, task.setup)
             each = 1 / (getattr(method, "p", 1.0) or 1.0)
             later = [{"round": k, "iterations": k * each} for k in counts]
             rows, _ = bounds_of([(name, method, problem, task.setup, [first, *later])])
             gaps = zip(counts, rows, strict=False)
-            found[name] = min(k for k, row in gaps if row["gap"] <= one.tuned.target)
+            found[name] = min(k for k, row in gaps if row["gap"] <= target)
     return found
 
 

@@ -15,15 +15,11 @@ Recipe = Callable[[float, int, int], dict[str, object]]
 """Of a step s, local steps K and parameters d: the hyper-parameters of a method."""
 
 
-def _own(**further: object) -> Recipe:
-    return lambda s, K, d: {"lr": s, **further}
-
-
 RECIPES: dict[str, Recipe] = {
     "DANE": lambda s, K, d: {"lam": 1 / (K * s)},
     "DANEPlus": lambda s, K, d: {"lr": s, "lam": 1 / (K * s)},
     "DANEPlusDual": lambda s, K, d: {"lr": s, "lam": 1 / (K * s), "m": 1 / (K * s)},
-    "FedAvgM": _own(beta=0.9),
+    "FedAvgM": lambda s, K, d: {"lr": s, "beta": 0.9},
     "FedCET": lambda s, K, d: {"lr": s, "c": 1 / (K * s)},
     "FedLinTopK": lambda s, K, d: {
         "lr": s,
@@ -32,7 +28,7 @@ RECIPES: dict[str, Recipe] = {
     },
     "FedPD": lambda s, K, d: {"lr": s, "eta": K * s},
     "FedPDVR": lambda s, K, d: {"eta": s, "gamma": K * s},
-    "FedProx": _own(mu=0.1),
+    "FedProx": lambda s, K, d: {"lr": s, "mu": 0.1},
     "FedRed": lambda s, K, d: {"p": 1 / K, "eta": 1 / s, "lam": 1 / (K * s)},
     "FedRedDual": lambda s, K, d: {
         "p": 1 / K,
@@ -57,6 +53,6 @@ PENALTIES: dict[str, Recipe] = {
 
 def by_step(name: str, step: float, local: int, dim: int, convex: bool) -> Method:
     """A method of the registry with steps of that length."""
-    recipe = PENALTIES.get(name) if convex else None
-    given = (recipe or RECIPES.get(name, _own()))(step, local, dim)
+    known = RECIPES | PENALTIES if convex else RECIPES
+    given = known[name](step, local, dim) if name in known else {"lr": step}
     return registry[name](**given)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from undrift._files import read_json, write_whole
@@ -26,10 +27,9 @@ from undrift.spec.document import toml
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.reader import load
 from undrift.spec.schema import Entry, Settings, Spec, as_toml
-from undrift.spec.space import Several, Space, Tuning, grid_of, spaces
-from undrift.sweeps.search import Make, Search, Tried, Tuned, parted
+from undrift.spec.space import Several, Space, Tuning, grid_of, spaces, whole
+from undrift.sweeps.search import Make, Search, Setting, Tried, Tuned, parted
 from undrift.tuning.found import Tunings, note
-from undrift.tuning.samplers import explore
 
 USUAL = tuple(2.0**k for k in range(-3, 4))
 """What a step is multiplied by, where nothing is said of what to try."""
@@ -37,6 +37,9 @@ SPACE = "space.toml"
 """What was asked for."""
 TRIED = "tried"
 """The folder in that of a search with what was tried of each method, which a search continues."""
+TOGETHER = 8
+"""Settings that Optuna is asked for at a time: they run side by side."""
+OPTUNA = {"tpe": "TPESampler", "gp": "GPSampler", "qmc": "QMCSampler"}
 Hear = Callable[[str, list[Tried]], object]
 """Is told the label of a method, and all of its runs so far."""
 
@@ -107,6 +110,37 @@ def _made(task: Task, setting: dict[str, float], problem: Problem) -> Method:
     return ready(dataclasses.replace(task, method=method, problem=problem)).method
 
 
+def explore(search: Search, space: Space, kind: type[Method], tuning: Tuning) -> None:
+    """Try ``tuning.samples`` settings of ``space``: drawn at random, or by Optuna from how earlier
+    ones did.
+    """
+
+    def at(share: Callable[[str], float]) -> Setting:
+        return tuple((n, whole(n, kind, some.at(share(n)))) for n, some in space.items())
+
+    if tuning.sampler == "random":
+        rng = Random(tuning.seeds[0])
+        search.run([at(lambda _: rng.random()) for _ in range(tuning.samples)])
+        return
+    try:
+        import optuna
+    except ImportError:
+        text = f"sampler {tuning.sampler} needs Optuna: pip install 'undrift[optuna]'"
+        raise BadParameters("tune", {"sampler": text}) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = getattr(optuna.samplers, OPTUNA[tuning.sampler])(seed=tuning.seeds[0])
+    study, left = optuna.create_study(sampler=sampler), tuning.samples
+    while left > 0 and not search.over():
+        asked = [study.ask() for _ in range(min(TOGETHER, left))]
+        settings = [at(partial(trial.suggest_float, low=0.0, high=1.0)) for trial in asked]
+        search.run(settings)
+        left -= len(asked)
+        # Ranks, as late, diverged and given up runs have no number that could be compared.
+        order = sorted(search.tried, key=lambda setting: search.badness(search.tried[setting]))
+        for trial, setting in zip(asked, settings, strict=True):
+            study.tell(trial, order.index(setting) / len(order))
+
+
 def usual(method: Method) -> Space:
     """What is tried where nothing is said: its step, or else what holds its steps back."""
     value = getattr(method, method.step_field, None)
@@ -121,13 +155,13 @@ def contest_of(spec: Spec) -> Contest:
     if both := sorted({*spec.seeds}.intersection(spec.tune.seeds)):
         text = f"seed {both[0]} is one of those that are shown: tune with others"
         raise BadSpec([spec.origin.complaint(("tune", "seed"), text)])
-    first = spec.tune.seeds[0]
     for seed in spec.tune.seeds:
-        laid[seed] = laid[first] if laid and not spec.anew else lay_out(spec, seed, complaints)
+        again = spec.anew or not laid
+        laid[seed] = lay_out(spec, seed, complaints) if again else laid[spec.tune.seeds[0]]
         if complaints:
             raise BadSpec(complaints)
-    by_label = {entry.label: entry.space for entry in spec.entries}
-    return Contest(laid, by_label, spec.tune, goal_of(spec, spec.tune), spec.draws_at)
+    space = {entry.label: entry.space for entry in spec.entries}
+    return Contest(laid, space, spec.tune, goal_of(spec, spec.tune), spec.draws_at)
 
 
 def goal_of(settings: Settings, tuning: Tuning) -> Goal:
@@ -194,7 +228,7 @@ def begin(recipe: Recipe, folder: Path, afresh: bool = False) -> None:
 
 def _kept(file: Path) -> list[Tried]:
     """What an earlier search has tried."""
-    rows: list[Any] = read_json(file.read_bytes()) if file.exists() else []
+    rows = read_json(file.read_bytes()) if file.exists() else []
     return [Tried(**row | {"setting": tuple(row["setting"].items())}) for row in rows]
 
 
@@ -204,7 +238,7 @@ def _settled(entry: Entry, found: Tuned) -> Entry:
     return dataclasses.replace(
         entry,
         method=dataclasses.replace(entry.method, **numbers),
-        options=RunOptions(**vars(entry.options) | own),
+        options=made(RunOptions, vars(entry.options) | own),
         given={**entry.given, **own},
         space={},
         tuned=note(found),
