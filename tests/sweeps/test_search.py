@@ -4,9 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import undrift as ud
-from undrift.core.stopping import USUALLY
+from undrift.core.stopping import USUALLY, Goal
 from undrift.problems.named import build
 from undrift.sweeps.search import Search
 
@@ -134,3 +136,19 @@ def test_what_steers_a_round_is_not_run_side_by_side(monkeypatch):
     found = search(method, PROBLEM, 8, apart=method.steering).tune(grid, extend=False)
     assert found.settings == 4 and [len(one.methods) for one in stacks] == [2, 2]
     assert all(one.why == "" and not one.alone for one in stacks)
+
+
+def test_test_samples_do_not_choose_a_setting():
+    digits = build("images", data="digits", clients=4, model="mlp", hidden=4)
+    found = search(ud.FedAvg(lr=0.1), digits, 2, batch=10).tune({"lr": [0.1, 0.4]}, extend=False)
+    assert found.column == "train_accuracy" and found.by == "train_accuracy after 2 rounds"
+    for one in found.tried:
+        run = ud.run(ud.FedAvg(lr=dict(one.setting)["lr"]), digits, rounds=2, batch=10)
+        samples = digits.client_metrics(run.x)["accuracy"]
+        assert one.value == pytest.approx(float(samples.mean()), rel=1e-6)
+    with pytest.raises(ud.BadParameters, match="train_top5"):
+        search(ud.FedAvg(lr=0.1), digits, 2, Goal(metric="top5"))
+    parts = [np.arange(30), np.arange(30, 60)]
+    data = torch.randn(60, 3), torch.arange(60) % 2
+    own = ud.Neural(nn.Linear(3, 2), data, parts, test=0.2)
+    assert search(ud.FedAvg(lr=0.1), own, 2).column == "accuracy"

@@ -168,10 +168,10 @@ class Search:
         first = next(iter(problems.values()))
         self.row = measured(first, first.start())
         self.column = goal.column(self.row)
+        if tested(first):
+            self.column = f"train_{self.column.removeprefix('train_')}"
         if self.column not in self.row:
             raise BadParameters("tune", {"goal": unknown("metric", self.column, self.row)})
-        if (train := f"train_{self.column}") in self.row and first.own_samples == "train":
-            self.column = train
 
     def tune(self, grid: Mapping[str, Sequence[float]], extend: bool = True) -> Tuned:
         """The best setting of a grid, which is extended where that is at its edge."""
@@ -285,10 +285,15 @@ class Search:
         return now._replace(value=value)
 
 
+def tested(problem: Problem) -> bool:
+    """Whether metrics are of samples that no client holds out for itself."""
+    return problem.metric_samples == "test" and problem.own_samples == "train"
+
+
 def measured(problem: Problem, x: Tensor) -> dict[str, float]:
     """Metrics, and those of the clients' training samples where the others are of a test."""
     row = dict(problem.metrics(x))
-    if problem.metric_samples == "test" and problem.own_samples == "train":
+    if tested(problem):
         own = problem.client_metrics(x).items()
         row |= {f"train_{name}": float(numbers.mean()) for name, numbers in own}
     return row
