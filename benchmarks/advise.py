@@ -72,7 +72,7 @@ def whole(name: str, able: list[str]) -> list[str]:
         make = partial(_made, method, task.problem.dim, smooth is not None)
         steps = [first * factor for factor in STEPS]
         found[method] = advising.enter(make, steps, contest, 1.0, "vectors")
-    return sorted(found, key=lambda method: advising.badness(found[method], contest, "vectors"))
+    return sorted(found, key=lambda method: found[method].badness("vectors"))
 
 
 def _made(method: str, dim: int, convex: bool, step: float) -> Any:

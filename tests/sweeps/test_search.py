@@ -95,7 +95,7 @@ def test_steps_and_cohorts_are_tried_too():
 def test_a_search_ends_when_its_gradients_are_spent():
     grid = {"lr": [0.01, 0.02, 0.04]}
     found = search(ud.FedAvg(lr=0.1), PROBLEM, 400, gradients=200).tune(grid)
-    assert {one.status for one in found.tried} == {"given up"}
+    assert {one.status for one in found.tried} == {"given up"} and found.open_ends == ["lr"]
     assert 200 <= found.gradients < 400
 
 

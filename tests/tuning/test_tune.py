@@ -177,10 +177,16 @@ def test_in_python(tmp_path):
     runs = ud.run(found.methods, problem, rounds=16, steps=2)
     assert runs["a", 0].method == found["a"].method
     assert "best" in str(found) and (tmp_path / "t/response.png").exists()
+    again = ud.tune(methods, problem, space, rounds=16, steps=2, save=tmp_path / "t")
+    assert {label: one.best for label, one in again.items()} == {
+        label: one.best for label, one in found.items()
+    }
+    with pytest.raises(BadFolder, match="another search"):
+        ud.tune(methods, problem, space, rounds=17, steps=2, save=tmp_path / "t")
     own = ud.tune(methods, problem, {"a": {"lr": [0.3]}}, rounds=4, tuning={"extend": False})
     assert own["a"].best == {"lr": 0.3} and len(own["b"].grid["lr"]) == 7
-    with pytest.raises(ud.BadParameters, match="beta"):
-        ud.tune(methods, problem, {"a": {"beta": [0.1]}}, rounds=4)
+    with pytest.raises(ud.BadParameters, match="mu"):
+        ud.tune(methods, problem, {"a": {"mu": [0.1]}, "b": {"mu": [0.1]}}, rounds=4)
     with pytest.raises(ud.BadParameters, match="stesp"):
         ud.tune(methods, problem, rounds=4, stesp=3)
 

@@ -269,20 +269,18 @@ def read(
             problems[name] = unknown(kind, name, names or declared)
             continue
         hint = declared[name]
-        left_open = (theory and value == THEORY) or (name == step and value == AUTO)
-        if isinstance(value, str) and left_open and numeric(hint):
-            found[name] = value
-            continue
+        words = [THEORY] * theory + [AUTO] * (name == step)
+        left_open = isinstance(value, str) and value in words and numeric(hint)
         try:
-            read_value = _as_declared(value, hint)
+            fitting = value if left_open else _as_declared(value, hint)
         except BadParameters as error:
             problems |= error.under(name)
             continue
-        if read_value is not _MISFIT:
-            found[name] = read_value
-            continue
-        most = f", at most {LARGEST}" if _huge(value) else ""
-        problems[name] = not_allowed(name, plain(value), _allowed(cls, name) + most)
+        if fitting is _MISFIT:
+            most = f", at most {LARGEST}" if _huge(value) else ""
+            problems[name] = not_allowed(name, plain(value), _allowed(cls, name) + most)
+        else:
+            found[name] = fitting
     for name in () if partial else needed(cls):
         if name not in given:
             problems[name] = f"{name} is missing: {_allowed(cls, name)}"
@@ -390,8 +388,8 @@ class Record:
         found, problems = read(type(self), vars(self), partial=True)
         vars(self).update(found)
         # What theory or short runs have still to set cannot be compared with other fields.
-        words = {value for value in found.values() if isinstance(value, str)}
-        if not problems and not (self.by_theory and words & {THEORY, AUTO}):
+        left = (v for v in found.values() if isinstance(v, str) and v in (THEORY, AUTO))
+        if not problems and not (self.by_theory and any(left)):
             problems = self.conditions()
         if problems:
             raise BadParameters(self.owner or type(self).__name__, problems)

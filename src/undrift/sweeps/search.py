@@ -207,8 +207,8 @@ class Search:
 
     def over(self, further: Iterable[Tried] = ()) -> bool:
         """Whether what may be spent is, with ``further`` runs."""
-        spent = sum(one.gradients for one in (*self.runs, *further))
-        return spent >= self.most or time.monotonic() >= self.end
+        late = time.monotonic() >= self.end
+        return late or sum(one.gradients for one in (*self.runs, *further)) >= self.most
 
     def run(self, settings: Sequence[Setting]) -> None:
         """Try these settings with every seed, side by side where hyper-parameters alone differ."""

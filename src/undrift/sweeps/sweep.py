@@ -215,23 +215,18 @@ class Sweep:
 
     def x(self, t: int) -> Tensor:
         """The server's model in one setting."""
-        if t in self.alone:
-            return self.alone[t].x
-        engine, place = self._find(t)
-        return engine.x[place]
+        return self._at(t)[0]
 
     def ledger(self, t: int) -> Ledger:
         """What one setting has spent."""
-        if t in self._dropped:
-            return self._dropped[t]
-        if t in self.alone:
-            return self.alone[t].ledger
-        engine, place = self._find(t)
-        return engine.spent(place)
+        return self._dropped[t] if t in self._dropped else self._at(t)[1]
 
-    def _find(self, t: int) -> tuple[SweepEngine, int]:
-        """The stack in which a setting is, and its place there."""
-        return next((engine, some.index(t)) for some, engine in self.stacks if t in some)
+    def _at(self, t: int) -> tuple[Tensor, Ledger]:
+        """Where a setting is, and what it has spent."""
+        if t in self.alone:
+            return self.alone[t].x, self.alone[t].ledger
+        engine, place = next((one, some.index(t)) for some, one in self.stacks if t in some)
+        return engine.x[place], engine.spent(place)
 
     def _stack(self, settings: list[int]) -> Stack:
         methods = [self.methods[t] for t in settings]

@@ -248,9 +248,9 @@ def enter(
     rounds = max(1, round(share * (rounds if by == "rounds" else 2 * rounds / vectors)))
     tuned = contest.search(0, lambda setting, _: make(setting[STEP]), rounds).tune({STEP: steps})
     each = sum(one.gradients for one in tuned.runs) / max(1, sum(one.rounds for one in tuned.runs))
-    until, every = tuned.reached or rounds, [*before, *tuned.tried]
+    until = tuned.reached or rounds
     spent = until, round(until * vectors), round(until * each)
-    whole = dataclasses.replace(tuned, tried=every)
+    whole = dataclasses.replace(tuned, tried=[*before, *tuned.tried])
     return Entrant(tuned.best[STEP], tuned.reached, tuned.value, *spent, share, whole)
 
 

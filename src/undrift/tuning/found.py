@@ -51,9 +51,17 @@ class Tunings(dict[str, Tuned]):
         rows = []
         for label, found in self.items():
             edges = {name: edge for name in found.best if (edge := found.edge(name)) is not None}
-            spent = f"{found.settings}", f"{found.gradients:,}"
-            texts = _values(found.best), _shown(found), _values(edges) or "-", *spent
-            rows.append([label, *texts, ", ".join(found.open_ends) or "-"])
+            rows.append(
+                [
+                    label,
+                    _values(found.best),
+                    _shown(found),
+                    _values(edges) or "-",
+                    f"{found.settings}",
+                    f"{found.gradients:,}",
+                    ", ".join(found.open_ends) or "-",
+                ]
+            )
         words = ["best", "diverges at", "still at an end"]
         head = ["method", "best", self.by, "diverges at", "settings", "gradients", words[-1]]
         notes = [
@@ -108,8 +116,12 @@ def note(found: Tuned) -> TuningNote:
     for name, values in found.grid.items():
         ends = " to ".join(f"{value:g}" for value in sorted({values[0], values[-1]}))
         over.append(f"{name} {ends}")
-    spent = {"settings": found.settings, "gradients": found.gradients}
-    return TuningNote(over=" x ".join(over), by=found.by, **spent)
+    return TuningNote(
+        over=" x ".join(over),
+        settings=found.settings,
+        gradients=found.gradients,
+        by=found.by,
+    )
 
 
 def _response(ax: Axes, name: str, label: str, found: Tuned, late: bool, style: Style) -> None:

@@ -287,6 +287,9 @@ def tune(
     if isinstance(recipe, Spec):
         entries = [dataclasses.replace(e, space=wanted[e.label]) for e in recipe.entries]
         recipe = dataclasses.replace(recipe, entries=tuple(entries), tune=how)
+    elif jobs != 1:
+        text = "several processes need a named problem and methods of undrift's own"
+        raise BadParameters("tune", {"jobs": text})
     else:
         asked = as_toml({"space": wanted, "tune": how})
         recipe = dataclasses.replace(recipe, tables=recipe.tables | asked)
@@ -294,9 +297,6 @@ def tune(
         begin(recipe, folder)
     if isinstance(recipe, Spec):
         return tune_spec(recipe, folder, jobs=jobs)
-    if jobs != 1:
-        text = "several processes need a named problem and methods of undrift's own"
-        raise BadParameters("tune", {"jobs": text})
     laid = dict.fromkeys(how.seeds, experiment.tasks)
     found = Contest(laid, wanted, how, goal_of(call.settings, how)).tuned(folder)
     if folder:
