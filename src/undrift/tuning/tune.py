@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from undrift._files import read_json, write_whole
+from undrift._files import finite, read_json, write_whole
 from undrift.core.method import Method
 from undrift.core.options import OF_RUNS, RunOptions
 from undrift.core.params import BadParameters, made
@@ -77,7 +78,7 @@ class Contest:
 
         def hear(runs: list[Tried]) -> None:
             if file:
-                write_whole(file, json.dumps([one.row() for one in runs]))
+                write_whole(file, json.dumps([finite(one.row()) for one in runs]))
             heard(task.label, runs)
 
         search = self.search(
@@ -229,7 +230,10 @@ def begin(recipe: Recipe, folder: Path, afresh: bool = False) -> None:
 def _kept(file: Path) -> list[Tried]:
     """What an earlier search has tried."""
     rows = read_json(file.read_bytes()) if file.exists() else []
-    return [Tried(**row | {"setting": tuple(row["setting"].items())}) for row in rows]
+    for row in rows:
+        row["setting"] = tuple(row["setting"].items())
+        row["value"] = math.nan if row["value"] is None else row["value"]
+    return [Tried(**row) for row in rows]
 
 
 def _settled(entry: Entry, found: Tuned) -> Entry:
