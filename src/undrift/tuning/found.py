@@ -142,11 +142,11 @@ def _response(ax: Axes, name: str, label: str, found: Tuned, late: bool, style: 
     for (value, one), height in zip(good.items(), heights, strict=True):
         if one.status != "done":
             ax.plot(value, height, **shape, markerfacecolor="white")
-    above: Style = {"transform": ax.get_xaxis_transform(), "clip_on": False}
     for value, one in best.items():
         if value not in good and one.status != "refused":
             mark = MARKS["x" if one.status == "diverged" else "|"]
-            ax.plot(value, 1.0, color=style["color"], **above, **mark)
+            place = ax.get_xaxis_transform()
+            ax.plot(value, 1.0, color=style["color"], transform=place, clip_on=False, **mark)
     if 0 < 5 * min(best) < max(best):
         ax.set_xscale("log")
     if good and (late or found.column in LOGARITHMIC):  # an empty axis cannot be

@@ -230,10 +230,16 @@ def begin(recipe: Recipe, folder: Path, afresh: bool = False) -> None:
 def _kept(file: Path) -> list[Tried]:
     """What an earlier search has tried."""
     rows = read_json(file.read_bytes()) if file.exists() else []
-    for row in rows:
-        row["setting"] = tuple(row["setting"].items())
-        row["value"] = math.nan if row["value"] is None else row["value"]
-    return [Tried(**row) for row in rows]
+    return [
+        Tried(
+            **row
+            | {
+                "setting": tuple(row["setting"].items()),
+                "value": math.nan if row["value"] is None else row["value"],
+            }
+        )
+        for row in rows
+    ]
 
 
 def _settled(entry: Entry, found: Tuned) -> Entry:
