@@ -24,6 +24,7 @@ from undrift.core.method import Method
 from undrift.core.params import BadParameters
 from undrift.core.problem import Problem, Unsupported
 from undrift.engines.engine import first_point
+from undrift.sweeps.search import measured
 from undrift.sweeps.sweep import Sweep
 
 SEED = 0x6175746F
@@ -159,11 +160,8 @@ class ShortRuns:
 
     def loss(self, x: Tensor) -> float:
         """f(x), or how far it is above its minimum; of training samples alone."""
-        tested = self.problem.metric_samples == "test"
-        if tested and self.problem.own_samples == "train":
-            return float(self.problem.client_metrics(x)["loss"].mean())
-        row = self.problem.metrics(x)
-        if tested and "train_loss" not in row:
+        row = measured(self.problem, x)
+        if self.problem.metric_samples == "test" and "train_loss" not in row:
             raise Unsupported("short runs are judged by training samples: set train_metrics")
         return max(row["gap"], TINY) if "gap" in row else row.get("train_loss", row["loss"])
 
