@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import traceback
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -69,7 +69,7 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
     add_options(parser, new=True, here=True)
-    parser.add_argument("--part", type=part, default=WHOLE, metavar="K/N", help=PART)
+    parser.add_argument("--part", default=WHOLE, metavar="K/N", help=PART)
     two = "run two rounds of each method, write nothing, and estimate what all of it takes"
     parser.add_argument("--check", action="store_true", help=two)
 
@@ -113,6 +113,7 @@ def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
 
 
 def main(args: Namespace) -> int:
+    args.part = RunPart.read(args.part)
     spec = load(
         args.spec, [*args.changes, *placed(args)], partial(executes, Path(args.spec).parent)
     )
@@ -130,14 +131,6 @@ def main(args: Namespace) -> int:
         if state == "other":
             other(spec, folder, args.part)
         return finished(folder, args, "; --overwrite runs it again")
-
-
-def part(text: str) -> RunPart:
-    """Reads ``--part``."""
-    try:
-        return RunPart.read(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
 
 
 def together(spec: Spec, args: Namespace) -> AbstractContextManager[int | None]:
