@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 import json
 import os
@@ -20,7 +19,7 @@ from undrift.records.part import PART, WHOLE, RunPart
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
 from undrift.spec.document import parsed, read, toml
 from undrift.spec.errors import BadSpec
-from undrift.spec.schema import Spec, Table, Values, normal
+from undrift.spec.schema import Spec, Table, Values, identity_of, normal
 
 __all__ = [
     "CHECKPOINTS",
@@ -60,8 +59,6 @@ MODELS = "models"
 FOLDERS = (MODELS, CHECKPOINTS, "tensorboard")
 METRIC_SAMPLES = "metric_samples"
 """The key of environment.json with what :attr:`Problem.metric_samples` said."""
-DATA_OF = "data_of"
-"""The key of environment.json with the digest of each seed's data, where a seed decides them."""
 SPECS = "specs"
 """The key of environment.json with the identities of the recipes that made the run: the first, and
 those that asked for more rounds.
@@ -86,12 +83,14 @@ class Script:
 
     @property
     def identity(self) -> str:
-        return hashlib.sha256(json.dumps(normal(self.tables), sort_keys=True).encode()).hexdigest()
+        return identity_of(self.tables, self.sources)
 
     def document(self) -> Values:
         return {"name": self.name, **self.tables}
 
 
+Digests = str | Mapping[str, str | None] | None
+"""Of the data of a run: one, or that of every seed where seeds decide them; ``None``: not known."""
 Recipe = Spec | Script
 """What a run folder is made from: a spec, or a call of ``undrift.run`` that no spec can say."""
 
@@ -145,18 +144,14 @@ class Folder(Journal):
         longer = {**before, "rounds": now.get("rounds")} == now and self._can_go_on(before, now)
         return "shorter" if kept == dict(recipe.sources) and longer else "other"
 
-    def refuse_other(self, data: str | None, code: Mapping[str, str | None]) -> str:
+    def refuse_other(self, data: Digests, code: Mapping[str, str | None]) -> str:
         """Refuse a run on other data or with other code, by their digests; says what could not be
         compared, if anything.
         """
-        about = self.environment
-        before = {"data": about.get("data"), **dict(about.get("code") or {})}
-        now = {"data": data, **code}
-        names = [*{**before, **now}]
+        before, now = digests(self.environment), digests({"data": data, "code": code})
         # What is on one side only has changed; what is there without a digest cannot be compared.
-        both = [name for name in names if name in before and name in now]
-        unknown = [name for name in both if before[name] is None or now[name] is None]
-        changed = [n for n in names if n not in unknown and before.get(n) != now.get(n)]
+        unknown = [n for n in before.keys() & now.keys() if None in (before[n], now[n])]
+        changed = [n for n in before | now if n not in unknown and before.get(n) != now.get(n)]
         if changed:
             raise BadFolder(
                 f"{self.path} holds this run with other {' and '.join(changed)}. Put that back, "
@@ -165,7 +160,7 @@ class Folder(Journal):
             )
         if not unknown:
             return ""
-        what = " and ".join(unknown)
+        what = " and ".join(sorted(unknown))
         return f"{self.path}: {what} cannot be compared with what the run began with."
 
     def document(self) -> Values:
@@ -369,11 +364,12 @@ def flat(table: Table, before: str = "") -> dict[str, object]:
     return found
 
 
-def together(before: str | None, digest: str | None) -> str | None:
-    """One SHA-256 for the data of several seeds; ``None`` where that of a seed is not known."""
-    if before is None or digest is None:
-        return None
-    return hashlib.sha256(f"{before} {digest}".encode()).hexdigest()
+def digests(about: Table) -> dict[str, str | None]:
+    """Digests in an environment of what a recipe does not say: data and code, each by its name."""
+    data = about.get("data")
+    by_seed = data if isinstance(data, Mapping) else {}
+    named = {f"data of seed {seed}": digest for seed, digest in by_seed.items()} or {"data": data}
+    return named | dict(about.get("code") or {})
 
 
 def checkpoint(k: int, seed: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 
 from undrift._device import absent
 from undrift.core.params import values
@@ -12,14 +12,7 @@ from undrift.core.problem import Unsupported
 from undrift.core.stopping import USUALLY
 from undrift.engines.checkpoint import Shelf
 from undrift.records import models
-from undrift.records.folder import (
-    CHECKPOINTS,
-    Folder,
-    Outcome,
-    Recipe,
-    checkpoint,
-    together,
-)
+from undrift.records.folder import CHECKPOINTS, Digests, Folder, Outcome, Recipe, checkpoint
 from undrift.records.journal import Journal
 from undrift.records.part import PART, WHOLE, RunPart
 from undrift.records.rows import Key
@@ -52,8 +45,8 @@ class Experiment:
     seeds: Sequence[int]
     rules: TrialRules = NO_RULES
     """What ends a method before its last round."""
-    data: str | None = None
-    """The digest of the data, for all seeds."""
+    data: Digests = None
+    """The digest of the data; of each seed's, where a seed decides the problem."""
     code: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     """Digests of what the program gave to the run, by name; a spec has its files instead."""
     draws: Callable[[int], int] = int
@@ -66,8 +59,6 @@ class Experiment:
     """Whether a method that the problem or its author's code fails is an outcome, not an error."""
     part: RunPart = WHOLE
     """What is run of it."""
-    data_of: Mapping[int, str | None] = dataclasses.field(default_factory=dict)
-    """The digest of each seed's data, where a seed decides the problem."""
     _laid: dict[int, list[Task]] = dataclasses.field(default_factory=dict, repr=False)
 
     @cached_property
@@ -191,10 +182,10 @@ def make(spec: Spec, build: Build = build_all, part: RunPart = WHOLE) -> Experim
     complaints: list[Complaint] = []
     first, *others = spec.seeds if spec.anew else spec.seeds[:1]
     tasks = lay_out(spec, first, complaints, build)
-    data_of = {first: tasks[0].problem.digest() if tasks else None}
+    data = {str(first): tasks[0].problem.digest() if tasks else None}
     for seed in others if tasks else ():  # built again in turn: memory may not hold all of them
         again = lay_out(spec, seed, complaints, build)
-        data_of[seed] = again[0].problem.digest() if again else None
+        data[str(seed)] = again[0].problem.digest() if again else None
 
     goal = spec.best or spec.stop or USUALLY
     rules = TrialRules(spec.target, spec.stop, goal, accuracy=spec.target_accuracy)
@@ -209,11 +200,10 @@ def make(spec: Spec, build: Build = build_all, part: RunPart = WHOLE) -> Experim
         tasks,
         spec.seeds,
         rules=rules,
-        data=reduce(together, data_of.values()),
+        data=data if spec.anew else data[str(first)],
         draws=spec.draws_at,
         lay=(lambda seed: lay_out(spec, seed, [], build)) if spec.anew else None,
         alike=spec.vary == ["draws"],
         tolerant=True,
         part=part,
-        data_of=data_of if spec.anew else {},
     )

@@ -20,7 +20,6 @@ from undrift.engines.options import DistributedOptions
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.records import models
 from undrift.records.folder import (
-    DATA_OF,
     METRIC_SAMPLES,
     MORE_ROUNDS,
     SPECS,
@@ -272,8 +271,6 @@ def begin(folder: Folder, experiment: Experiment) -> None:
     about = environment(str(recipe.document().get("device", "cpu")))
     about |= {METRIC_SAMPLES: problem.metric_samples, SPECS: [recipe.identity]}
     about |= {"note": problem.note, "data": experiment.data, "code": experiment.code}
-    if experiment.data_of:
-        about[DATA_OF] = experiment.data_of
     if experiment.part != WHOLE:
         about[PART] = experiment.part
     held, counts = None, problem.label_counts()
