@@ -27,7 +27,7 @@ SMOOTH = 10
 """Rows that accuracies of long runs are averaged over, unless a spec says otherwise."""
 
 UNEQUAL = 2
-"""Times the least effort of tuning that another method may have had."""
+"""Times the effort of tuning a method that another may have had."""
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -281,20 +281,15 @@ def other_problems(runs: Sequence[RunOnDisk]) -> str:
 
 def unequal(tuned: Mapping[str, TuningNote | None]) -> str:
     """A warning where methods were tuned by unequal effort; empty otherwise."""
-    known = {label: note for label, note in tuned.items() if note}
-    if not known:
-        return ""
-    if others := [label for label in tuned if label not in known]:
-        return f"unequal tuning: {names(others)} had no tuning, {names([*known])} had"
-    for what in ("settings", "gradients"):
-        spent = {label: getattr(note, what) for label, note in known.items()}
-        if max(spent.values()) > UNEQUAL * min(spent.values()):
-            most, least = max(spent, key=spent.__getitem__), min(spent, key=spent.__getitem__)
-            return (
-                f"unequal tuning: {most} was tuned by {spent[most]:,} {what}, "
-                f"{least} by {spent[least]:,}"
-            )
-    return ""
+    spent = {name: (n.settings, n.gradients) if n else (0, 0) for name, n in tuned.items()}
+    most = [max(counts) for counts in zip(*spent.values(), strict=True)]
+    less = [
+        label
+        for label, counts in spent.items()
+        if any(UNEQUAL * n < top for n, top in zip(counts, most, strict=True))
+    ]
+    text = f"unequal tuning: {names(less)} had no tuning, or less than half of that of others"
+    return text if less else ""
 
 
 def common(values: Iterable[Value | None]) -> Value | None:
