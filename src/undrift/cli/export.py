@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from undrift._files import opened, writing
-from undrift.cli.folders import missing, place
+from undrift.cli.folders import places
 from undrift.cli.output import refuse, result_as, say
 from undrift.cli.parser import RUN, Parser
 from undrift.records.folder import Folder
@@ -33,9 +33,8 @@ def add(parser: Parser) -> None:
 
 def main(args: Namespace) -> None:
     out: Path = args.out
-    if wrong := missing(args.run):
-        refuse([wrong])
-    outcome, source = find(Folder(place(args.run)), args.method, args.seed, args.best)
+    (path,) = places(args.run)
+    outcome, source = find(Folder(path), args.method, args.seed, args.best)
     read(source)
     if out.suffix != ".safetensors":
         refuse([f"-o {out}: give the name of a file that ends in .safetensors"])

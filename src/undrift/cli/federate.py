@@ -8,7 +8,7 @@ from pathlib import Path
 
 from undrift.cli.output import OK, refuse, say, say_when
 from undrift.cli.parser import Parser, natural
-from undrift.cli.run import add_options, executes, finished, other, perform
+from undrift.cli.run import add_options, executes, finished, perform
 from undrift.core.params import hints
 from undrift.flower.compat import misfit
 from undrift.records.folder import Folder, made
@@ -73,7 +73,7 @@ def main(args: Namespace) -> int:
     if args.overwrite or state in ("new", "unfinished"):
         return federate(spec, folder, args)
     if state in ("shorter", "other"):
-        other(spec, folder)
+        folder.refuse_changes(spec)
     return finished(folder, args, "; --overwrite runs it again")
 
 

@@ -16,7 +16,7 @@ from undrift.cli.parser import Parser, natural, seconds
 from undrift.cli.progress import Progress
 from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
-from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder
+from undrift.records.folder import BadFolder, Folder
 from undrift.records.part import WHOLE, RunPart
 from undrift.records.rows import ENDS
 from undrift.report.comparison import Comparison, compare, read
@@ -129,7 +129,7 @@ def main(args: Namespace) -> int:
         if args.overwrite or state in ("new", "unfinished", "shorter"):
             return perform(spec, folder, args.overwrite, args)
         if state == "other":
-            other(spec, folder, args.part)
+            folder.refuse_changes(spec, args.part)
         return finished(folder, args, "; --overwrite runs it again")
 
 
@@ -154,15 +154,6 @@ def placed(args: Namespace) -> list[str]:
     store = None if args.store == "auto" else args.store
     given = {"engine": args.engine, "engine.store": store, "engine.workers": args.workers}
     return [f"{key}={value}" for key, value in given.items() if value is not None]
-
-
-def other(spec: Spec, folder: Folder, part: RunPart = WHOLE) -> None:
-    """Refuse a folder that holds another run."""
-    found = folder.differences(spec, part)
-    what = "; ".join([*found.values()][:5]) or f"other code in {', '.join(spec.sources)}"
-    more = MORE_ROUNDS if [*found] == ["rounds"] else ""
-    remedy = f"{more}Use --overwrite to replace it, or another name: -s name=NAME"
-    refuse([f"{folder.path} holds another run: {what}"], remedy)
 
 
 def executes(place: Path, file: str) -> None:

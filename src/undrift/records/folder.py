@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NoReturn, Self
 
 from undrift._files import hold, read_json, release
 from undrift.core.params import AUTO
@@ -70,6 +70,10 @@ MORE_ROUNDS = (
     'kept (those above 64 MB were not) and no step is "auto", which depends on the rounds. '
 )
 """What is said of a folder that holds the same run with other rounds."""
+ELSEWHERE = (
+    "in another folder (-s name=NAME), or in place of this run (--overwrite; in Python, "
+    "overwrite=True)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,9 +158,8 @@ class Folder(Journal):
         changed = [n for n in before | now if n not in unknown and before.get(n) != now.get(n)]
         if changed:
             raise BadFolder(
-                f"{self.path} holds this run with other {' and '.join(changed)}. Put that back, "
-                "or run it anew: in another folder (-s name=NAME), or in place of this "
-                "run (--overwrite; in Python, overwrite=True)"
+                f"{self.path} holds this run with other {' and '.join(changed)}. Put that back, or "
+                f"run it anew: {ELSEWHERE}"
             )
         if not unknown:
             return ""
@@ -171,15 +174,15 @@ class Folder(Journal):
         except BadSpec as error:
             raise BadFolder(str(error)) from None
 
-    def differences(self, recipe: Recipe, part: RunPart = WHOLE) -> dict[str, str]:
-        """What a part of ``recipe`` changes of the spec that was run: dotted key -> in words.
-
-        Empty if only code has changed.
-        """
+    def refuse_changes(self, recipe: Recipe, part: RunPart = WHOLE) -> NoReturn:
+        """Refuse to be the folder of a part of ``recipe``, which is not what it holds."""
         old, new = flat(normal(self.document())), flat(normal(recipe.document()))
         old[PART], new[PART] = map(str, (self.part, part))
         keys = [k for k in dict.fromkeys([*old, *new]) if old.get(k) != new.get(k) and k != "name"]
-        return {k: f"{k} was {old.get(k, 'not set')} and is {new.get(k, 'not set')}" for k in keys}
+        told = [f"{k} was {old.get(k, 'not set')} and is {new.get(k, 'not set')}" for k in keys[:5]]
+        changed = "; ".join(told) or f"other code in {', '.join(recipe.sources)}"
+        more = MORE_ROUNDS if keys == ["rounds"] else ""
+        raise BadFolder(f"{self.path} holds another run: {changed}. {more}Run it {ELSEWHERE}")
 
     @property
     def from_python(self) -> str:

@@ -21,7 +21,6 @@ from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.records import models
 from undrift.records.folder import (
     METRIC_SAMPLES,
-    MORE_ROUNDS,
     SPECS,
     BadFolder,
     Folder,
@@ -80,11 +79,7 @@ def run_experiment(
         return _heard(experiment, ranks)
     state = folder.state(experiment.recipe, experiment.part)
     if state == "other" and not save.overwrite:
-        found = folder.differences(experiment.recipe, experiment.part)
-        changed = "; ".join(found.values()) or "its Python files have changed"
-        more = MORE_ROUNDS if [*found] == ["rounds"] else ""
-        remedy = f"{more}Give another folder, or undrift.Save(folder, overwrite=True)"
-        raise BadFolder(f"{folder.path} holds another run: {changed}. {remedy}")
+        folder.refuse_changes(experiment.recipe, experiment.part)
     if state == "same" and not save.overwrite:
         compare(folder, experiment, emit)
         folder.tidy()
