@@ -237,11 +237,8 @@ class Journal:
             now = self.digests()
             known = read_json(self._content(COMPLETE)).get("sha256", {})
             # A pack of runs leaves a user's code behind.
-            changed = []
-            for name, digest in known.items():
-                left_behind = name.endswith(".py") and name not in now
-                if now.get(name) != digest and not left_behind:
-                    changed.append(name)
+            left_behind = {name for name in known if name.endswith(".py") and name not in now}
+            changed = [n for n in known if now.get(n) != known[n] and n not in left_behind]
             if changed:
                 text = f"{self.path}: {', '.join(changed)} changed since the run ended"
                 warnings.warn(text, stacklevel=3)
@@ -249,11 +246,9 @@ class Journal:
 
     def digests(self) -> dict[str, str]:
         """The SHA-256 of every file that there is, but for models, which have their own."""
-        found = {}
-        for file in (*map(self.file, DIGESTED), *self.path.glob("*.py")):
-            if file.is_file():
-                found[file.name] = hashlib.sha256(self._content(file.name)).hexdigest()
-        return found
+        files = [*map(self.file, DIGESTED), *self.path.glob("*.py")]
+        there = [file.name for file in files if file.is_file()]
+        return {name: hashlib.sha256(self._content(name)).hexdigest() for name in there}
 
     def close(self) -> None:
         for file in self._open.values():

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from itertools import chain
 from typing import TypeVar
 
-from undrift.core.params import BadParameters
 from undrift.core.problem import Samples
 from undrift.plots.columns import JUDGES, metric
 from undrift.records.differences import Against, against
@@ -76,35 +75,36 @@ class Comparison:
     def __init__(self, column: str, runs: Sequence[RunOnDisk], target: float | None):
         self.column, self.runs, self.target = column, runs, target
         self.title = ", ".join([run.title for run in runs])
-        self.rows: list[Row] = []
-        self.outcomes: list[Outcome] = []
-        self.settings: dict[str, MethodSetting] = {}
+        tables = [
+            (run.prefix + table["label"], table, run.document)
+            for run in runs
+            for table in run.document.get("method", [])
+        ]
+        self.rows = [row for run in runs for row in run.rows]
+        self.outcomes = [outcome for run in runs for outcome in run.outcomes]
+        self.settings = {label: MethodSetting(*written) for label, *written in tables}
         """By label."""
-        self.tuned: dict[str, TuningNote | None] = {}
+        self.tuned = {
+            label: TuningNote.read(table[TUNED]) if TUNED in table else None
+            for label, table, _ in tables
+        }
         """How the values of each method were found, by label."""
-        self.biased: set[str] = set()
+        self.biased = {
+            label for label, one in self.settings.items() if column == "gap" and one.biased
+        }
         """Labels of methods with a bias, where there is an optimum to reach."""
-        self.problems: dict[str, dict[str, object]] = {}
+        problems = [run.problem for run in runs]
+        self.problems = {
+            row["label"]: problem
+            for run, problem in zip(runs, problems, strict=True)
+            for row in run.rows
+        }
         """The problem of every label with rows: differences are taken within one."""
         planned: dict[str, dict[int, None]] = {}
-        rounds = {}
-        for run in runs:
-            self.rows += run.rows
-            self.outcomes += run.outcomes
-            for label, seed in run.dealt:
-                planned.setdefault(run.prefix + label, {})[seed] = None
-            for table in run.document.get("method", []):
-                label = run.prefix + table["label"]
-                self.settings[label] = MethodSetting(table, run.document)
-                with suppress(BadParameters):  # of a file of somebody else's
-                    self.tuned[label] = TuningNote.read(table[TUNED]) if TUNED in table else None
-                if column == "gap" and self.settings[label].biased:
-                    self.biased.add(label)
-                rounds[label] = table.get("rounds", run.document.get("rounds", 0))
-            problem = run.problem
-            for row in run.rows:
-                self.problems[row["label"]] = problem
-                planned.setdefault(row["label"], {})[row["seed"]] = None
+        dealt = [(run.prefix + label, seed) for run in runs for label, seed in run.dealt]
+        for label, seed in chain(dealt, map(key_of, self.rows)):
+            planned.setdefault(label, {})[seed] = None
+        rounds = {name: t.get("rounds", whole.get("rounds", 0)) for name, t, whole in tables}
         # As in the specs: rows are in the order in which they were recorded.
         self.labels = [label for label in planned if label in self.problems]
         self.summaries = summarise(self.rows, target, self.outcomes, planned, rounds)

@@ -23,7 +23,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock, Thread
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -70,8 +70,8 @@ class JobStart(NamedTuple):
     """What this process changes of the folder's spec, as after ``-s``."""
     pause: float
     threads: int
-    openmp: str | None
-    """OMP_NUM_THREADS, which Dask and Ray set for their processes."""
+    openmp: dict[str, str]
+    """OMP_NUM_THREADS, if it is set; Dask and Ray set it for their processes."""
     deterministic: bool
 
 
@@ -89,8 +89,7 @@ def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
     """Run one method with one seed; ``None`` if it was stopped before it began."""
     torch.set_num_threads(start.threads)
     os.environ.pop(OPENMP, None)
-    if start.openmp is not None:
-        os.environ[OPENMP] = start.openmp
+    os.environ.update(start.openmp)
     if start.deterministic:
         deterministic()
     folder, experiment = Folder(Path(start.folder)), _experiment(*start[:3])
@@ -100,20 +99,11 @@ def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
         if isinstance(event, Measured) and event.drawn:
             journal.file(DRAWN).touch()
 
-    with ALONE:
+    stop, mine = StopFile(folder.file(PARTS) / STOP), [(label, seed)]
+    with ALONE, closing(journal):
         journal.mend()
-        try:
-            for result in experiment.run(
-                folder,
-                emit,
-                StopFile(folder.file(PARTS) / STOP),
-                start.pause,
-                [(label, seed)],
-                journal=journal,
-            ):
-                return result.outcome
-        finally:
-            journal.close()
+        for result in experiment.run(folder, emit, stop, start.pause, mine, journal=journal):
+            return result.outcome
     return None
 
 
@@ -144,7 +134,7 @@ def run_jobs(
         () if store == "auto" else (f"engine.store={store}",),
         pause,
         torch.get_num_threads(),
-        os.environ.get(OPENMP),
+        {OPENMP: os.environ[OPENMP]} if OPENMP in os.environ else {},
         torch.are_deterministic_algorithms_enabled(),
     )
     shown = {key: part.news(0)[1] for key, part in parts.items()}

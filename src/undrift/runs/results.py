@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from undrift.records.models import Best
 from undrift.records.rows import ENDS, Key, choose, columns, key_of
 from undrift.report.summary import summarise
 from undrift.report.tables import Differences, results
-from undrift.runs.clients import ClientHistory, at_model
+from undrift.runs.clients import ClientHistory, Columns, at_model
 from undrift.runs.promises import bounds_of
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
@@ -41,7 +41,7 @@ COSTS = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
 
 
-class History(Mapping[str, NDArray[np.float64]]):
+class History(Columns):
     """Columns by name, of the rows of one method; a value a problem does not have is NaN.
 
     ``vectors`` is what each participating client sent and received so far, in vectors of model
@@ -49,18 +49,15 @@ class History(Mapping[str, NDArray[np.float64]]):
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self._rows = [*rows]
+        super().__init__(
+            {name: v for name, v in row.items() if name not in KEYS and v is not None}
+            for row in rows
+        )
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
         if not any(column in row for row in self._rows):
             raise KeyError(f"{column} was not recorded; there are {', '.join(self)}")
         return np.array([row.get(column, np.nan) for row in self._rows])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name for row in self._rows for name in row))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
 
     @property
     def rows(self) -> list[Row]:
@@ -79,11 +76,6 @@ class History(Mapping[str, NDArray[np.float64]]):
         last = self._rows[-1] if self._rows else {}
         shown = [f"{k}={_short(v)}" for k, v in last.items() if k not in without]
         return ", ".join(shown) or "empty"
-
-
-def unlabelled(row: Row) -> Row:
-    """A row of a file as a history has it: without what it is of, and what is not known."""
-    return {name: value for name, value in row.items() if name not in KEYS and value is not None}
 
 
 def _short(value: object) -> str:
@@ -304,7 +296,7 @@ class Recorded:
 
     def history(self, label: str, seed: int | None = None) -> History:
         """The columns of one method; ``seed`` may be left out where it has one."""
-        return History(map(unlabelled, _of_one(self.records, label, seed)))
+        return History(_of_one(self.records, label, seed))
 
     def per_client(self, label: str, seed: int | None = None) -> ClientHistory:
         """Each client's numbers with one method; ``seed`` may be left out where it has one."""

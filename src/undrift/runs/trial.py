@@ -57,17 +57,13 @@ class TrialRules:
 
     def missing(self, row: Row) -> dict[str, str]:
         """Complaints about metrics that these rules name and a row lacks, by fields of a spec."""
-        wanted = {"target": "gap"} if self.target is not None else {}
-        if self.accuracy is not None:
-            wanted["target_accuracy"] = "accuracy"
-        for goal in (self.best, self.early):
-            if goal is not None and goal.metric is not None:
-                wanted[f"{goal.owner}.metric"] = goal.metric
-        lacking = dict[str, str]()
-        for field, name in wanted.items():
-            if row.get(name) is None:
-                lacking[field] = unknown("metric", name, row)
-        return lacking
+        wanted = {
+            "target": None if self.target is None else "gap",
+            "target_accuracy": None if self.accuracy is None else "accuracy",
+        }
+        wanted |= {f"{goal.owner}.metric": goal.metric for goal in (self.best, self.early) if goal}
+        lacking = {field: name for field, name in wanted.items() if name and row.get(name) is None}
+        return {field: unknown("metric", name, row) for field, name in lacking.items()}
 
 
 NO_RULES = TrialRules()
