@@ -25,8 +25,9 @@ def add(parser: Parser) -> None:
     parser.add_argument("method", metavar="METHOD", help="its label in the spec")
     parser.file("-o", "--out", required=True, help="where to: a .safetensors file")
     parser.add_argument("--seed", type=int, metavar="S", help="needed where there are several")
-    text = "the best model that was measured, not the last"
-    parser.add_argument("--best", action="store_true", help=text)
+    parser.add_argument(
+        "--best", action="store_true", help="the best model that was measured, not the last"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
     parser.json()
 

@@ -22,8 +22,9 @@ def add(parser: Parser) -> None:
         "--trust."
     )
     parser.add_argument("run", metavar="RUN", help=RUN)
-    text = "execute the Python files in the folder"
-    parser.add_argument("--trust", action="store_true", help=text)
+    parser.add_argument(
+        "--trust", action="store_true", help="execute the Python files in the folder"
+    )
     add_options(parser, here=True)
     parser.set_defaults(check=False)
 

@@ -70,8 +70,11 @@ def add(parser: Parser) -> None:
     parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
     add_options(parser, new=True, here=True)
     parser.add_argument("--part", default=WHOLE, metavar="K/N", help=PART)
-    two = "run two rounds of each method, write nothing, and estimate what all of it takes"
-    parser.add_argument("--check", action="store_true", help=two)
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="run two rounds of each method, write nothing, and estimate what all of it takes",
+    )
 
 
 def add_changes(parser: Parser) -> None:
@@ -88,18 +91,27 @@ def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
     """
     if new:
         add_changes(parser)
-        text = "replace an earlier run of the same name"
-        parser.add_argument("--overwrite", action="store_true", help=text)
+        parser.add_argument(
+            "--overwrite", action="store_true", help="replace an earlier run of the same name"
+        )
     if here:
         parser.add_argument("--engine", choices=HERE, metavar="NAME", help=ENGINE)
         parser.add_argument("--workers", type=natural, metavar="N", help=WORKERS)
-        places = get_args(StatePlace)
-        parser.add_argument("--store", choices=places, default="auto", metavar="PLACE", help=STORE)
-    pause = "time between checkpoints (default: 10)"
-    parser.add_argument("--checkpoint", type=seconds, metavar="SECONDS", help=pause)
+        parser.add_argument(
+            "--store", choices=get_args(StatePlace), default="auto", metavar="PLACE", help=STORE
+        )
+    parser.add_argument(
+        "--checkpoint",
+        type=seconds,
+        metavar="SECONDS",
+        help="time between checkpoints (default: 10)",
+    )
     parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=JOBS)
-    same = "the same bits whenever the run is repeated on one device (on a CPU always so)"
-    parser.add_argument("--deterministic", action="store_true", help=same)
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="the same bits whenever the run is repeated on one device (on a CPU always so)",
+    )
     parser.add_argument(
         "--log",
         dest="logs",

@@ -225,10 +225,7 @@ class Folder(Journal):
     @property
     def part(self) -> RunPart:
         """Which part of the run it has."""
-        try:
-            return RunPart.read(self.environment.get(PART, WHOLE))
-        except ValueError as error:
-            raise BadFolder(f"{self.file('environment.json')}: {error}") from None
+        return RunPart.read(self.environment.get(PART, WHOLE))
 
     def start(
         self,

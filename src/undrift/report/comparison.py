@@ -245,10 +245,8 @@ def compare(
 
 def one_of_parts(run: RunOnDisk) -> str:
     """A warning where a run is a part of one; empty otherwise."""
-    if run.part == WHOLE:
-        return ""
     text = f"{run.title} is {run.part} of the methods and seeds of its spec"
-    return f"{text}: undrift gather makes one run of all parts"
+    return "" if run.part == WHOLE else f"{text}: undrift gather makes one run of all parts"
 
 
 def measured_on(runs: Sequence[RunOnDisk]) -> dict[str, Samples | None]:
@@ -268,15 +266,17 @@ def other_samples(runs: Sequence[RunOnDisk]) -> str:
 def other_problems(runs: Sequence[RunOnDisk]) -> str:
     """A warning where the runs' specs have different problems; empty otherwise."""
     tables = {run.title: run.problem for run in runs if run.rows}
-    apart = []
-    for key in dict.fromkeys(key for table in tables.values() for key in table):
-        values = {title: str(table.get(key, "not set")) for title, table in tables.items()}
-        if len({*values.values()}) > 1:
-            shown = ", ".join(f"{value} in {title}" for title, value in values.items())
-            apart.append(f"problem.{key} is {shown}")
-    if not apart:
-        return ""
-    return f"no differences are taken between problems: {'; '.join(apart)}"
+    keys = dict.fromkeys(key for table in tables.values() for key in table)
+    values = {
+        key: {title: str(table.get(key, "not set")) for title, table in tables.items()}
+        for key in keys
+    }
+    apart = [
+        f"problem.{key} is {', '.join(f'{value} in {title}' for title, value in there.items())}"
+        for key, there in values.items()
+        if len({*there.values()}) > 1
+    ]
+    return f"no differences are taken between problems: {'; '.join(apart)}" if apart else ""
 
 
 def unequal(tuned: Mapping[str, TuningNote | None]) -> str:

@@ -210,21 +210,20 @@ def _summary(
     rounds: int | None,
 ) -> Summary:
     known = [outcome for outcome in outcomes.values() if outcome]
-    statuses: Counter[str] = Counter()
-    so_far = []
-    for seed, outcome in outcomes.items():
-        statuses[status := outcome.status if outcome else UNFINISHED] += 1
-        if status in OPEN:
-            so_far.append(by_seed[seed][-1]["round"] if seed in by_seed else 0)
-    last, hits, best, partial = list[Row](), list[Row](), list[object](), list[Row]()
-    for seed, curve in by_seed.items():
-        outcome = outcomes.get(seed)
-        last.append(at_end(with_bytes(curve[-1]), outcome.status if outcome else UNFINISHED))
-        if row := hit(curve, column, target):
-            hits.append(with_bytes(row))
-        partial += filter(of_some, curve)
-        whole = [row[column] for row in curve if row.get(column) is not None and not of_some(row)]
-        best.append((max if column == "accuracy" else min)(whole, default=None))
+    statuses = {seed: one.status if one else UNFINISHED for seed, one in outcomes.items()}
+    so_far = [
+        by_seed[seed][-1]["round"] if seed in by_seed else 0
+        for seed, status in statuses.items()
+        if status in OPEN
+    ]
+    last = [
+        at_end(with_bytes(curve[-1]), statuses.get(seed, UNFINISHED))
+        for seed, curve in by_seed.items()
+    ]
+    hits = [with_bytes(row) for curve in by_seed.values() if (row := hit(curve, column, target))]
+    whole = [[row for row in curve if not of_some(row)] for curve in by_seed.values()]
+    measured = [[r[column] for r in rows if r.get(column) is not None] for rows in whole]
+    best = [(max if column == "accuracy" else min)(own, default=None) for own in measured]
     said = next((outcome for outcome in known if outcome.note), None)
     note = said.note if said else ""
     if said and sum(outcome.same_as is None for outcome in known) > 1:
@@ -237,7 +236,7 @@ def _summary(
         method=known[0].method if known else str(first.get("method", "")),
         metric=column,
         seeds=len(by_seed),
-        statuses=statuses,
+        statuses=Counter(statuses.values()),
         ends={name: spread(values) for name, values in columns(last).items()},
         best=UNKNOWN if so_far else spread(best),
         reached=len(hits),
@@ -249,6 +248,6 @@ def _summary(
         note=note,
         seeded=all(outcome.same_as is None for outcome in known),
         progress=f"{min(so_far)} of {count(rounds, 'round')}" if so_far and rounds else "",
-        partial=len(partial),
+        partial=sum(map(len, by_seed.values())) - sum(map(len, whole)),
         measured={name: fewest[name] for name in (MEASURED, EVERYBODY) if name in fewest},
     )

@@ -206,11 +206,15 @@ class Differences(dict[str, Against]):
 def differences(baseline: str, column: str, found: Sequence[Against]) -> Table:
     """Methods against a baseline, and what the numbers mean."""
     rounds = any(one.rounds is not None and one.rounds.mean is not None for one in found)
-    rows = []
-    for one in found:
-        row = [Cell(one.label), Cell(str(one.final.seeds), one.final.seeds)]
-        row += _cells(one.final, column)
-        rows.append(row + _cells(one.rounds or Difference(0), "rounds") if rounds else row)
+    rows = [
+        [
+            Cell(one.label),
+            Cell(str(one.final.seeds), one.final.seeds),
+            *_cells(one.final, column),
+            *(_cells(one.rounds or Difference(0), "rounds") if rounds else []),
+        ]
+        for one in found
+    ]
     head = [f"against {baseline}", "seeds", f"final {column}", "95 % interval"]
     head += ["rounds to the target", "95 % interval of rounds"] if rounds else []
     caption = f"Differences to {baseline}, seed by seed"
@@ -228,17 +232,14 @@ def _cells(found: Difference, column: str) -> list[Cell]:
 
 def _remarks(found: Sequence[Against], column: str) -> list[str]:
     unit = " in percentage points" if column == "accuracy" else ""
-    notes = [
-        f"differences{unit}: means over the seeds that both methods have, paired, with the 95 % "
-        "interval of Student's t distribution where there are several that vary"
-    ]
     parts = [part for one in found for part in (one.final, one.rounds) if part is not None]
-    if any(part.mean is None for part in parts):
-        notes.append(
-            f"{NONE}: no difference unless both methods have an end, or reach the target, in all "
-            "of these seeds"
-        )
-    return notes
+    notes = {
+        f"differences{unit}: means over the seeds that both methods have, paired, with the 95 % "
+        "interval of Student's t distribution where there are several that vary": True,
+        f"{NONE}: no difference unless both methods have an end, or reach the target, in all "
+        "of these seeds": any(part.mean is None for part in parts),
+    }
+    return [text for text, holds in notes.items() if holds]
 
 
 def kind(statuses: Iterable[str]) -> str:
@@ -286,11 +287,8 @@ def _spent(s: Summary, name: str, aimed: bool) -> Cell:
 
 def _compressed(summaries: Sequence[Summary]) -> bool:
     """Whether bytes say more than vectors: methods differ in their bytes per vector."""
-    ratios = []
-    for s in summaries:
-        spent, vectors = s.end("bytes").mean, s.end("vectors").mean
-        if spent and vectors:
-            ratios.append(spent / vectors)
+    spent = [(s.end("bytes").mean, s.end("vectors").mean) for s in summaries]
+    ratios = [total / vectors for total, vectors in spent if total and vectors]
     return bool(ratios) and max(ratios) > 1.01 * min(ratios)
 
 

@@ -15,14 +15,8 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock, Thread
@@ -41,7 +35,7 @@ from undrift.runs.trial import MethodResult, StopSignal
 from undrift.spec.reader import load
 
 Answer = TypeVar("Answer")
-LOOK = 0.2
+LOOK = 0.05
 """Seconds between looks at new rows."""
 STOP, DRAWN = "stop", "drawn"
 """Empty files: in the folder, jobs are to stop; in a part, its seed has changed something."""
@@ -167,7 +161,10 @@ def run_jobs(
                     elif _ready(experiment, key, ended, parts):
                         del waiting[key]
                         running[workers.submit(run_part, start, *key)] = key
-                done = _ended(running)
+                time.sleep(
+                    LOOK
+                )  # futures need not be the standard library's, which it can wait for
+                done = [future for future in running if future.done()]
                 for key in running.values():
                     show(key)
                 for future in done:
@@ -185,15 +182,6 @@ def run_jobs(
         for future in running:
             future.cancel()
         folder.gather()
-
-
-def _ended(running: Collection[Future[Answer]]) -> list[Future[Answer]]:
-    """Wait a little; those that have ended."""
-    if known := [future for future in running if isinstance(future, Future)]:
-        wait(known, LOOK, FIRST_COMPLETED)
-    else:
-        time.sleep(LOOK)
-    return [future for future in running if future.done()]
 
 
 def _ready(
