@@ -132,8 +132,8 @@ class Journal:
                 sync(file.fileno())
             try:
                 there = path.stat()
-                whole = there.st_size == file.tell()
-                whole = whole and os.path.samestat(there, os.fstat(file.fileno()))
+                same = os.path.samestat(there, os.fstat(file.fileno()))
+                whole = same and there.st_size == file.tell()
             except OSError:
                 whole = False
             if not whole:

@@ -104,28 +104,28 @@ class Summary:
     @property
     def status(self) -> str:
         """How its seeds ended, in words."""
-        words = dict[str, int]()
-        for status, n in self.statuses.items():
-            so_far = f": {self.progress}" if self.progress and status in OPEN else ""
-            words[ENDS[status].words + so_far] = n
+        so_far = f": {self.progress}" if self.progress else ""
+        words = {ENDS[s].words + so_far * (s in OPEN): n for s, n in self.statuses.items()}
         if len(words) < 2:
             return next(iter(words), UNFINISHED)
         return ", ".join(f"{text} ({n})" for text, n in words.items())
 
     def document(self) -> dict[str, object]:
         """The summary for JSON."""
-        spreads = {"final": self.end(self.metric)}
-        spreads |= {name: self.end(name) for name in ("loss", "drift")}
-        spreads |= {name: self.needed.get(name, UNKNOWN) for name in COUNTED}
-        columns = {name: SPENT[name] for name in COUNTED}
-        columns |= {"bytes_up": "bytes_up", "bytes_down": "bytes_down"}
+        spreads = {
+            "final": self.end(self.metric),
+            **{name: self.end(name) for name in ("loss", "drift")},
+            **{name: self.needed.get(name, UNKNOWN) for name in COUNTED},
+        }
+        totals = {name: SPENT[name] for name in COUNTED}
+        totals |= {"bytes_up": "bytes_up", "bytes_down": "bytes_down"}
         return {
             "label": self.label,
             "seeds": self.seeds,
             "metric": self.metric,
             **{name: found.mean for name, found in spreads.items()},
             "reached": self.reached,
-            "total": {name: self.end(column).mean for name, column in columns.items()},
+            "total": {name: self.end(column).mean for name, column in totals.items()},
             "sd": {name: found.sd for name, found in spreads.items()},
             "clients": self._clients(),
             "seconds": self.end("seconds").mean,
@@ -142,8 +142,8 @@ class Summary:
         if not found:
             return None
         means = {name: value.mean for name, value in found.items()}
-        deviations = {name: value.sd for name, value in found.items()}
-        return {"metric": self.fares.removeprefix("client_"), **means, "sd": deviations}
+        what, sd = self.fares.removeprefix("client_"), {n: value.sd for n, value in found.items()}
+        return {"metric": what, **means, "sd": sd}
 
 
 def with_bytes(row: Row) -> Row:
@@ -191,12 +191,12 @@ def summarise(
 
 def partly(summaries: Sequence[Summary]) -> list[str]:
     """A note on methods with rows that were measured on some clients only."""
-    found = []
-    for s in summaries:
-        if s.partial:
-            last = f", the last one {on_some(s.measured)}" if s.measured else ""
-            rows = count(s.partial, "row")
-            found.append(f"{s.label}: {rows} measured on some clients only{last}")
+    last = {s.label: f", the last one {on_some(s.measured)}" for s in summaries if s.measured}
+    found = [
+        f"{s.label}: {count(s.partial, 'row')} measured on some clients only{last.get(s.label, '')}"
+        for s in summaries
+        if s.partial
+    ]
     rest = "such rows count for no best value, no target and no difference"
     return [f"{'; '.join(found)}; {rest}"] if found else []
 

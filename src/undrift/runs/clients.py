@@ -26,7 +26,7 @@ SHARE = 0.1
 """The clients that ``worst10`` is the mean of: the worst tenth of them, at least one."""
 
 
-class Columns(Mapping[str, Floats]):
+class RowColumns(Mapping[str, Floats]):
     """The columns of some rows by name, but for those that are not numbers of their own."""
 
     about: ClassVar[Collection[str]] = ()
@@ -41,7 +41,7 @@ class Columns(Mapping[str, Floats]):
         return len([*iter(self)])
 
 
-class ClientHistory(Columns):
+class ClientHistory(RowColumns):
     """Metrics by name, each ``[rows, clients]``: those of the server's model on every client's own
     samples, and as ``local_loss`` and so on those of the client's own model.
 
@@ -114,7 +114,7 @@ def at_model(problem: Problem, x: torch.Tensor, round: int) -> Row:
 
 
 def spreads(row: Row) -> dict[str, float]:
-    """Columns about the clients that were measured: mean, standard deviation, the quantiles at
+    """RowColumns about the clients that were measured: mean, standard deviation, the quantiles at
     10, 50 and 90 %, and the mean of the worst tenth, where it is known which end is the worst.
     """
     found: dict[str, float] = {}

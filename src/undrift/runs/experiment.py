@@ -28,7 +28,7 @@ from undrift.runs.trial import (
     Trial,
     TrialRules,
 )
-from undrift.spec.errors import BadSpec, Complaint
+from undrift.spec.errors import BadSpec, Complaint, keys_of
 from undrift.spec.schema import Spec
 
 LASTING = 2**26
@@ -98,13 +98,10 @@ class Experiment:
 
         ``announce`` is told what is trained next; ``journal`` records it instead of the folder.
         """
-        ended = dict[Key, Outcome]()
-        for outcome in folder.outcomes() if folder else ():
-            ended[outcome.key] = outcome
+        ended = {outcome.key: outcome for outcome in (folder.outcomes() if folder else ())}
+        wanted = {key: k for key, k in self.order.items() if only is None or key in only}
         with threads(self.tasks[0].problem, self.tasks[0].setup):
-            for (label, seed), k in self.order.items():
-                if only is not None and (label, seed) not in only:
-                    continue
+            for (label, seed), k in wanted.items():
                 if before := ended.get((label, seed)):
                     yield MethodResult(before)
                     continue
@@ -191,8 +188,8 @@ def make(spec: Spec, build: Build = build_all, part: RunPart = WHOLE) -> Experim
     rules = TrialRules(spec.target, spec.stop, goal, accuracy=spec.target_accuracy)
     # What is measured of clients is known with the first row, and what nodes hold is not here.
     if tasks and build is build_all and not spec.per_client:
-        for field, text in unmeasured(rules, tasks[0]).items():
-            complaints.append(spec.origin.complaint(tuple(field.split(".")), text))
+        wrong = unmeasured(rules, tasks[0])
+        complaints += [spec.origin.complaint(keys_of(at), text) for at, text in wrong.items()]
     if complaints:
         raise BadSpec(complaints)
     return Experiment(

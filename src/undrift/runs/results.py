@@ -23,11 +23,10 @@ from undrift.engines import Engine, Ledger
 from undrift.records import models
 from undrift.records.differences import against, curves
 from undrift.records.folder import Folder, Outcome, Row
-from undrift.records.models import Best
 from undrift.records.rows import ENDS, Key, choose, columns, key_of
 from undrift.report.summary import summarise
 from undrift.report.tables import Differences, results
-from undrift.runs.clients import ClientHistory, Columns, at_model
+from undrift.runs.clients import ClientHistory, RowColumns, at_model
 from undrift.runs.promises import bounds_of
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
@@ -41,8 +40,8 @@ COSTS = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
 
 
-class History(Columns):
-    """Columns by name, of the rows of one method; a value a problem does not have is NaN.
+class History(RowColumns):
+    """RowColumns by name, of the rows of one method; a value a problem does not have is NaN.
 
     ``vectors`` is what each participating client sent and received so far, in vectors of model
     size.
@@ -105,7 +104,7 @@ class Run:
     """Clients whose work did not count, in which round and phase, and why."""
     client_rows: Sequence[Row] = dataclasses.field(default=(), repr=False)
     """What each client had at every row, if it was asked for."""
-    best: Best | None = None
+    best: models.Best | None = None
     """The best model that was measured, by the gap, else the accuracy, else the loss, or by what
     ``best`` or ``stop`` said; ``None`` where it is not known.
     """

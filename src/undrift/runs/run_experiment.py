@@ -27,7 +27,6 @@ from undrift.records.folder import (
     Row,
 )
 from undrift.records.journal import Journal, RunRecord
-from undrift.records.models import Best
 from undrift.records.part import PART, WHOLE
 from undrift.records.rows import Key, Outcome
 from undrift.runs.calls import Save
@@ -120,7 +119,7 @@ def _heard(experiment: Experiment, ranks: Ranks) -> Runs:
         blank = torch.empty(problem.dim, dtype=problem.dtype)
         kept, best = ranks.tell()
         model = ranks.broadcast(blank.clone()).to(problem.device) if kept else None
-        found = best and Best(problem, **best, x=ranks.broadcast(blank).to(problem.device))
+        found = best and models.Best(problem, **best, x=ranks.broadcast(blank).to(problem.device))
         results.append(MethodResult(outcome, model=model, best=found))
     return _collect(experiment, results, RunRecord(rows, [], left_out, clients))
 
@@ -162,7 +161,7 @@ def _collect(
             if outcome.best and "best" in outcome.files:
                 about: Table = outcome.best
                 x = _read(folder, task.problem, outcome.files["best"])
-                chosen = Best(task.problem, **about, x=x)
+                chosen = models.Best(task.problem, **about, x=x)
         elif engine is None and outcome.same_as is not None:
             model, chosen = runs[label, seed].x, runs[label, seed].best
         runs[outcome.key] = Run(
@@ -215,8 +214,7 @@ def run_in_folder(
         else:
             begin(folder, experiment)
         if loggers:
-            labels = [task.label for task in experiment.tasks]
-            names = {label: models.stem(k, label) for k, label in enumerate(labels)}
+            names = {t.label: models.stem(k, t.label) for k, t in enumerate(experiment.tasks)}
             board = TensorBoard(folder.file("tensorboard"), names, emit)
             emit = board.hear
         pause = PAUSE if pause is None else pause

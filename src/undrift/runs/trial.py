@@ -22,7 +22,6 @@ from undrift.engines.work import Counters
 from undrift.records import models
 from undrift.records.folder import Folder
 from undrift.records.journal import Journal
-from undrift.records.models import Best
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, Status
 from undrift.runs.advice import advise, way_on
 from undrift.runs.callbacks import Callback, Callbacks
@@ -101,7 +100,7 @@ class MethodResult(NamedTuple):
     """The engine it ended with; ``None`` if it ended at an earlier time, or failed."""
     model: torch.Tensor | None = None
     """Its last model, or the last sound one if it diverged; ``None`` as for the engine."""
-    best: Best | None = None
+    best: models.Best | None = None
     """Its best model, where it was looked for in this process."""
     lasts: bool = False
     """Whether its state was kept, for more rounds to begin from."""
@@ -129,7 +128,7 @@ class Trial:
         found = {name: values(task.method)[name] for name in task.written.open_fields(AUTO)}
         if found and self.engine.told(found) != found:
             raise Parted(f"the processes of the run found other values of {', '.join(found)}")
-        self.best = Best(task.problem, rules.best) if place is None or place.folder else None
+        self.best = models.Best(task.problem, rules.best) if place is None or place.folder else None
         self.callbacks = Callbacks(rules.callbacks, task.label, seed) if rules.callbacks else None
         self.seconds = 0.0
         self.alarm: Alarm | None = None
