@@ -206,8 +206,6 @@ def test_other_data_and_code_are_refused_other_places_told():
         BadFolder, match=r"one and data do not .* together: data is \w{12} and 0{12}$"
     ):
         ud.gather(["one", edited("data", {"data": "0" * 64})], "whole")
-    with pytest.raises(BadFolder, match="note is nothing and artificial"):
-        ud.gather(["one", edited("note", {"note": "artificial"})], "whole")
     with pytest.warns(UserWarning, match="data: cannot be compared"):
         ud.gather([edited("unknown", {"data": None})], "compared")
     with pytest.warns(UserWarning, match=r"Not all .*: torch is .*, 1.0\."):

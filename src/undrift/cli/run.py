@@ -6,6 +6,7 @@ import os
 import signal
 import traceback
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -137,12 +138,7 @@ def main(args: Namespace) -> int:
 
             return rehearse(spec, args.part, args.json)
         folder = Folder(args.out / args.part.folder(spec.name))
-        state = folder.state(spec, args.part)
-        if args.overwrite or state in ("new", "unfinished", "shorter"):
-            return perform(spec, folder, args.overwrite, args)
-        if state == "other":
-            folder.refuse_changes(spec, args.part)
-        return finished(folder, args, "; --overwrite runs it again")
+        return unless_there(spec, folder, args, lambda: perform(spec, folder, args.overwrite, args))
 
 
 def together(spec: Spec, args: Namespace) -> AbstractContextManager[int | None]:
@@ -152,6 +148,20 @@ def together(spec: Spec, args: Namespace) -> AbstractContextManager[int | None]:
     from undrift.cli.launch import together
 
     return together(spec, args)
+
+
+def unless_there(
+    spec: Spec, folder: Folder, args: Namespace, run: Callable[[], int], longer: bool = True
+) -> int:
+    """Run what is left of a spec, also if it is ``longer`` than the run in the folder; if nothing
+    is, print the table of what is there.
+    """
+    state = folder.state(spec, args.part)
+    if args.overwrite or state in ("new", "unfinished") or (longer and state == "shorter"):
+        return run()
+    if state != "same":
+        folder.refuse_changes(spec, args.part)
+    return finished(folder, args, "; --overwrite runs it again")
 
 
 def finished(folder: Folder, args: Namespace, more: str = "") -> int:

@@ -110,7 +110,6 @@ def _facts(folder: Folder) -> dict[str, Values]:
     about, document = folder.environment, normal(folder.document())
     found = {f"method {one['label']}": flat(one, f"{one['label']}: ") for one in document["method"]}
     found[""] = flat({key: value for key, value in document.items() if key not in OWN})
-    found[""] |= {key: about.get(key) or "nothing" for key in (METRIC_SAMPLES, "note")}
     files = {name: hashlib.sha256(text).hexdigest() for name, text in _sources(folder).items()}
     for name, digest in (digests(about) | files).items():
         of = name if name.startswith(("method ", "data of ")) else ""

@@ -130,12 +130,9 @@ class Journal:
             path = self.file(name)
             with naming(path):
                 sync(file.fileno())
-            try:
-                there = path.stat()
-                same = os.path.samestat(there, os.fstat(file.fileno()))
-                whole = same and there.st_size == file.tell()
-            except OSError:
-                whole = False
+            whole, own = False, os.fstat(file.fileno())
+            with suppress(OSError):
+                whole = os.path.samestat(path.stat(), own) and own.st_size == file.tell()
             if not whole:
                 raise BadFolder(
                     f"{path} was removed, renamed or changed while the run wrote to it, and its "
@@ -213,18 +210,19 @@ class Journal:
 
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
-        name, found = COMPLETE if self.complete else ENDED, list[Outcome]()
+        name = COMPLETE if self.complete else ENDED
         try:
             if self.complete:
                 entries = read_json(self._content(COMPLETE))["outcomes"]
             else:
-                entries = map(read_json, self._lines(ENDED))
-            for entry in entries:
-                outcome = Outcome(**entry)
-                named = isinstance(outcome.label, str) and isinstance(outcome.seed, int)
-                if not named or outcome.status not in ENDS:
-                    raise ValueError(outcome)
-                found.append(outcome)
+                entries = [*map(read_json, self._lines(ENDED))]
+            found = [Outcome(**entry) for entry in entries]
+            sound = [
+                isinstance(one.label, str) and isinstance(one.seed, int) and one.status in ENDS
+                for one in found
+            ]
+            if not all(sound):
+                raise ValueError(name)
         except (ValueError, TypeError, KeyError):
             raise BadFolder(f"{self.file(name)} cannot be read. {ANEW}") from None
         return found

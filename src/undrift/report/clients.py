@@ -108,12 +108,15 @@ def left_out(found: Sequence[Row], rows: Iterable[Row]) -> Table:
         "rounds: counted from 0, as in [[faults]]; times: of all seeds together",
         "reasons: the three most frequent",
     ]
-    for label, seeds in curves(rows).items():
-        if skipped := sum(curve[-1].get("skipped") or 0 for curve in seeds.values()):
-            text = (
-                f"{count(skipped, 'round')} skipped, after which server and clients are as before"
-            )
-            notes.append(f"{label}: {text}")
+    skipped = {
+        label: sum(curve[-1].get("skipped") or 0 for curve in seeds.values())
+        for label, seeds in curves(rows).items()
+    }
+    notes += [
+        f"{label}: {count(number, 'round')} skipped, after which server and clients are as before"
+        for label, number in skipped.items()
+        if number
+    ]
     if len(absent) > ABSENT:
         notes.append(f"and {count(len(absent) - ABSENT, 'client')} more")
     words = ["rounds", "reasons"]

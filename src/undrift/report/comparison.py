@@ -229,9 +229,8 @@ def compare(
         raise BadFolder(f"target {target:g}: of which measure? These runs are judged by {measures}")
     together = []
     for column, members in found.items():
-        aimed = target
-        if aimed is None:
-            aimed = common([aim(run.document, column) for run in members])
+        own = common([aim(run.document, column) for run in members])
+        aimed = own if target is None else target
         if column == "accuracy" and aimed is not None and aimed > 1:
             raise BadFolder(
                 f"target {aimed:g}: these runs are judged by their accuracy, which is at most 1"

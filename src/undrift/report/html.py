@@ -110,13 +110,14 @@ def facts(run: RunOnDisk) -> list[str]:
     document = run.document
     problem, seeds = document.get("problem", {}), document.get("seed", [0])
     clients, cohort = problem.get("clients"), document.get("cohort", {}).get("size")
+    each = f", {cohort} in a round" if cohort else ""
     named = ", ".join(filter(None, (problem.get("name"), problem.get("data"))))
     rounds = document.get("rounds", 0)
     rule = document.get("aggregation", {}).get("name", "mean")
     vary = f" that vary {varied(document)}" if len(seeds) > 1 else ""
     found = {
         named or "unknown problem": True,
-        f"{count(clients, 'client')}{f', {cohort} in a round' if cohort else ''}": bool(clients),
+        f"{count(clients, 'client')}{each}": bool(clients),
         count(len(document.get("method", [])), "method"): True,
         UNCHANGED if run.unchanged else f"{count(len(seeds), 'seed')}{vary}": True,
         str(run.part): run.part != WHOLE,

@@ -235,8 +235,6 @@ class Runs(dict[Key, Run]):
         ``bounds`` the gap has theorems' bounds too, dashed; of methods without one a warning says
         why.
         """
-        from matplotlib.ticker import MaxNLocator
-
         from undrift.plots.columns import BOUND_OF, axis, metric
         from undrift.plots.curves import bounding, draw, entries, finish, line_styles
 
@@ -261,7 +259,7 @@ class Runs(dict[Key, Run]):
         samples = {run.problem.metric_samples for run in self.values()}
         finish(ax, axis(x), axis(column, samples=samples.pop()), zero=False)
         if x == "round":
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            ax.locator_params(axis="x", integer=True)
         shown = entries([ax])
         ax.legend([*shown.values()], [*shown], frameon=False, fontsize="small")
         return ax

@@ -248,11 +248,9 @@ def begin(folder: Folder, experiment: Experiment) -> None:
     about = environment(str(recipe.document().get("device", "cpu")))
     about |= {METRIC_SAMPLES: problem.metric_samples, SPECS: [recipe.identity]}
     about |= {"note": problem.note, "data": experiment.data, "code": experiment.code}
-    if experiment.part != WHOLE:
-        about[PART] = experiment.part
-    held, counts = None, problem.label_counts()
-    if counts is not None:
-        held = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
+    about |= {} if experiment.part == WHOLE else {PART: experiment.part}
+    classes, counts = list(problem.class_names), problem.label_counts()
+    held = None if counts is None else {"classes": classes, "counts": counts.long().tolist()}
     folder.start(recipe, about, held)
 
 
@@ -280,11 +278,8 @@ def compare(folder: Folder, experiment: Experiment, emit: Emit) -> None:
 
 def shared(experiment: Experiment) -> Ranks | None:
     """The processes that share an experiment; ``None`` where it has but one."""
-    first = experiment.tasks[0]
-    engine = first.setup.engine
-    if not isinstance(engine, DistributedOptions):
-        return None
-    return Ranks(first.problem.device, engine.patience)
+    engine, device = experiment.tasks[0].setup.engine, experiment.tasks[0].problem.device
+    return Ranks(device, engine.patience) if isinstance(engine, DistributedOptions) else None
 
 
 def check_same(experiment: Experiment, ranks: Ranks) -> None:

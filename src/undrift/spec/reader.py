@@ -107,10 +107,8 @@ class Reader:
         # A flag is for the methods that have its field, so that their classes are needed first.
         for flag in flags:
             self.override(flag, kinds)
-        calls = dict[str, UserCall]()
-        for key in CALLS:
-            if key in self.document and (call := self.call(key)):
-                calls[key] = call
+        named_calls = [(key, self.call(key)) for key in CALLS if key in self.document]
+        calls = {key: call for key, call in named_calls if call}
         problem = self.problem(calls)
         tuning = Tuning()
         with self.complaining(("tune",)):
