@@ -320,10 +320,9 @@ class Folder(Journal):
         if self.complete:
             self.file(ENDED).unlink(missing_ok=True)
             files = [*self.file(CHECKPOINTS).glob("*.safetensors")]
-            kept = last_rounds(files)
+            kept = {f"{name}-{round}" for name, round in last_rounds(files).items()}
             for file in files:
-                name, _, round = file.stem.rpartition("-")
-                if round != str(kept.get(name)):
+                if file.stem not in kept:
                     file.unlink(missing_ok=True)
             with suppress(OSError):  # some are left
                 self.file(CHECKPOINTS).rmdir()

@@ -119,9 +119,8 @@ class Comparison:
         each = [f"{run.title}: {text}" for run, text in zip(runs, vary, strict=True)]
         self.varied = vary[:1] if common(vary) else each
         """What the seeds vary, in words: once, or for each run where they differ."""
-        several = [other_samples(runs), other_problems(runs)] if len(runs) > 1 else []
-        parts = [*map(one_of_parts, runs)]
-        self.mixed = [text for text in [*several, unequal(self.tuned), *parts] if text]
+        mixed = [other_samples(runs), other_problems(runs), unequal(self.tuned)]
+        self.mixed = [text for text in (*mixed, *map(one_of_parts, runs)) if text]
         """Warnings where the numbers of these runs cannot be compared, or are not all."""
         self.bounds: list[Row] = []
         """The theorems' bounds on the gap, to be drawn with the curves, by labels of their own."""

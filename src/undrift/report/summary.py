@@ -181,12 +181,17 @@ def summarise(
     ended: dict[str, dict[int, Outcome]] = {}
     for outcome in outcomes:
         ended.setdefault(outcome.label, {})[outcome.seed] = outcome
-    summaries = []
-    for label, seeds in (planned or ended).items():
-        own = dict.fromkeys(seeds) | ended.get(label, {})
-        last = (rounds or {}).get(label)
-        summaries.append(_summary(label, found.get(label, {}), own, column, target, last))
-    return summaries
+    return [
+        _summary(
+            label,
+            found.get(label, {}),
+            dict.fromkeys(seeds) | ended.get(label, {}),
+            column,
+            target,
+            (rounds or {}).get(label),
+        )
+        for label, seeds in (planned or ended).items()
+    ]
 
 
 def partly(summaries: Sequence[Summary]) -> list[str]:
