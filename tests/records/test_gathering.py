@@ -177,6 +177,7 @@ def changed(**more):
     ("other", "words"),
     [
         (changed(rounds=8), "rounds is 6 and 8"),
+        (changed(rounds=8, seed=[3]), "rounds is 6 and 8"),
         (changed(problem={"name": "logistic"}), "problem.name is quadratic and logistic; problem."),
         (changed(problem=SPEC["problem"] | {"dim": 6}), "problem.dim is 5 and 6"),
         (changed(method=[{"name": "FedAvg", "lr": 0.01}]), "FedAvg: lr is 0.02 and 0.01"),

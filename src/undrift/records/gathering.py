@@ -50,7 +50,9 @@ def gather(folders: Sequence[Folder], to: Path) -> list[str]:
         raise BadParameters("gather", {"folders": "no folders: give those of one run or more"})
     if to.exists():
         raise BadFolder(f"{to} is there already: remove it, or give another folder")
-    found, remarks = _outcomes(folders), _refuse_others(folders)
+    for path in [folder.path for folder in folders if not folder.complete]:
+        raise BadFolder(f"{path} is not finished: undrift resume {path}, then gather again")
+    remarks, found = _refuse_others(folders), _outcomes(folders)
     documents = [folder.document() for folder in folders]
     methods = {table["label"]: table for one in documents for table in one["method"]}
     seeds = [*dict.fromkeys(seed for one in documents for seed in one["seed"])]
@@ -89,16 +91,13 @@ def gather(folders: Sequence[Folder], to: Path) -> list[str]:
 
 
 def _outcomes(folders: Sequence[Folder]) -> dict[Key, tuple[Folder, Outcome]]:
-    """How all methods ended, and where; refuses runs that are open, and two ends of one method."""
+    """How all methods ended, and where; refuses two ends of one method."""
     found = dict[Key, tuple[Folder, Outcome]]()
     for folder in folders:
-        path = folder.path
-        if not folder.complete:
-            raise BadFolder(f"{path} is not finished: undrift resume {path}, then gather again")
         for one in folder.record().outcomes:
             at, before = found.setdefault(one.key, (folder, one))
             if (before.status, before.model) != (one.status, one.model):
-                both = f"{at.path} and {path} both have {one.label} with seed {one.seed}"
+                both = f"{at.path} and {folder.path} both have {one.label} with seed {one.seed}"
                 raise BadFolder(f"{both}, and not with the same last model")
     return found
 
