@@ -50,7 +50,7 @@ CEILINGS = {
     "report plots": 953,
     "federate flower": 1476,
     "tuning": 574,
-    "cli": 1331,
+    "cli": 1334,
     "undrift_papers": 1976,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -6,7 +6,6 @@ import os
 import signal
 import traceback
 from argparse import Namespace
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -138,7 +137,9 @@ def main(args: Namespace) -> int:
 
             return rehearse(spec, args.part, args.json)
         folder = Folder(args.out / args.part.folder(spec.name))
-        return unless_there(spec, folder, args, lambda: perform(spec, folder, args.overwrite, args))
+        if is_left(spec, folder, args):
+            return perform(spec, folder, args.overwrite, args)
+        return finished(folder, args, "; --overwrite runs it again")
 
 
 def together(spec: Spec, args: Namespace) -> AbstractContextManager[int | None]:
@@ -150,18 +151,16 @@ def together(spec: Spec, args: Namespace) -> AbstractContextManager[int | None]:
     return together(spec, args)
 
 
-def unless_there(
-    spec: Spec, folder: Folder, args: Namespace, run: Callable[[], int], longer: bool = True
-) -> int:
-    """Run what is left of a spec, also if it is ``longer`` than the run in the folder; if nothing
-    is, print the table of what is there.
+def is_left(spec: Spec, folder: Folder, args: Namespace, longer: bool = True) -> bool:
+    """Whether there is something to run of a spec, also if it is ``longer`` than what is there;
+    refuses a folder that holds another run.
     """
     state = folder.state(spec, args.part)
     if args.overwrite or state in ("new", "unfinished") or (longer and state == "shorter"):
-        return run()
+        return True
     if state != "same":
         folder.refuse_changes(spec, args.part)
-    return finished(folder, args, "; --overwrite runs it again")
+    return False
 
 
 def finished(folder: Folder, args: Namespace, more: str = "") -> int:
