@@ -114,7 +114,7 @@ def at_model(problem: Problem, x: torch.Tensor, round: int) -> Row:
 
 
 def spreads(row: Row) -> dict[str, float]:
-    """RowColumns about the clients that were measured: mean, standard deviation, the quantiles at
+    """Columns about the clients that were measured: mean, standard deviation, the quantiles at
     10, 50 and 90 %, and the mean of the worst tenth, where it is known which end is the worst.
     """
     found: dict[str, float] = {}

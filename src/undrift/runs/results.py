@@ -41,7 +41,7 @@ KEYS = ("label", "method", "seed")
 
 
 class History(RowColumns):
-    """RowColumns by name, of the rows of one method; a value a problem does not have is NaN.
+    """Columns by name, of the rows of one method; a value a problem does not have is NaN.
 
     ``vectors`` is what each participating client sent and received so far, in vectors of model
     size.
