@@ -74,7 +74,7 @@ def test_a_part_is_looked_at_like_any_run(seeds, capsys):
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        ("0/2", "argument --part"),
+        ("0/2", "run: part = '0/2' is not allowed: give which one of how many, as 2/4"),
         ("3/2", "part = '3/2' is not allowed"),
         ("two", "as 2/4"),
         ("7/7", "part 7 of 7: there is work for 6 parts"),

@@ -217,7 +217,7 @@ def spec(tmp_path):
         (["join", "--superlink", "10.0.0.5:8000", "--part", "0"], "undrift federate keys"),
         (["join", "--superlink", "127.0.0.1:1"], "--data FOLDER"),
         (["join", "--superlink", "127.0.0.1:1", "--data", "nowhere"], "no such folder"),
-        (["join", "--superlink", "127.0.0.1:1", "--part", "-1"], "whole number from 0"),
+        (["join", "--superlink", "127.0.0.1:1", "--part", "-1"], "whole number >= 0"),
         (["run", "SPEC", "-s", "engine=flower"], "undrift federate"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from undrift.core.params import BadParameters
-from undrift.records.folder import BadFolder, Folder
+from undrift.records.folder import Folder
 from undrift.records.part import WHOLE, RunPart
 
 
@@ -35,5 +35,5 @@ def test_what_is_no_part_is_refused(given):
 
 def test_a_folder_with_a_part_that_is_none_is_refused(tmp_path):
     (tmp_path / "environment.json").write_text('{"part": [3, 2]}')
-    with pytest.raises(BadFolder, match=r"environment.json: .*\[3, 2\]"):
+    with pytest.raises(BadParameters, match=r"part = \[3, 2\] is not allowed"):
         _ = Folder(tmp_path).part

@@ -22,8 +22,7 @@ def add(parser: Parser) -> None:
         "sites, precision. A network (a function -> nn.Module): shapes, first weights, batch "
         "normalisation, buffers. An objective: its gradient, padding, clients beside others."
     )
-    text = "a Python file; it is executed"
-    parser.add_argument("file", type=Path, metavar="FILE", help=text)
+    parser.add_argument("file", type=Path, metavar="FILE", help="a Python file; it is executed")
     parser.json()
 
 

@@ -26,8 +26,12 @@ def add(parser: Parser) -> None:
     add_runs(parser)
     parser.file("--plot", help="also draw the curves (.png, .pdf or .svg)")
     parser.add_argument("--y", metavar="COLUMN", help="what to draw: accuracy, loss, drift, ...")
-    text = "draw accuracies as means of that many rows (default: the spec's, else 10)"
-    parser.add_argument("--smooth", type=natural, metavar="ROWS", help=text)
+    parser.add_argument(
+        "--smooth",
+        type=natural,
+        metavar="ROWS",
+        help="draw accuracies as means of that many rows (default: the spec's, else 10)",
+    )
 
 
 def main(args: Namespace) -> None:

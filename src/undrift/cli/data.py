@@ -28,8 +28,12 @@ def add(parser: Parser) -> None:
     )
     actions = "|".join(ACTIONS)
     parser.add_argument("what", choices=tuple(ACTIONS), metavar=actions, help="what to do")
-    text = "an image set: digits, mnist, cifar10, ..., or your own"
-    parser.add_argument("name", nargs="?", metavar="NAME", help=text)
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="an image set: digits, mnist, cifar10, ..., or your own",
+    )
     parser.file("--folder", metavar="FOLDER", help="where the data are (default: $UNDRIFT_DATA)")
     parser.json()
 

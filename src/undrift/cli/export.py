@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from undrift._files import opened, writing
-from undrift.cli.folders import missing, place
+from undrift.cli.folders import places
 from undrift.cli.output import refuse, result_as, say
 from undrift.cli.parser import RUN, Parser
 from undrift.records.folder import Folder
@@ -25,17 +25,17 @@ def add(parser: Parser) -> None:
     parser.add_argument("method", metavar="METHOD", help="its label in the spec")
     parser.file("-o", "--out", required=True, help="where to: a .safetensors file")
     parser.add_argument("--seed", type=int, metavar="S", help="needed where there are several")
-    text = "the best model that was measured, not the last"
-    parser.add_argument("--best", action="store_true", help=text)
+    parser.add_argument(
+        "--best", action="store_true", help="the best model that was measured, not the last"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
     parser.json()
 
 
 def main(args: Namespace) -> None:
     out: Path = args.out
-    if wrong := missing(args.run):
-        refuse([wrong])
-    outcome, source = find(Folder(place(args.run)), args.method, args.seed, args.best)
+    (path,) = places(args.run)
+    outcome, source = find(Folder(path), args.method, args.seed, args.best)
     read(source)
     if out.suffix != ".safetensors":
         refuse([f"-o {out}: give the name of a file that ends in .safetensors"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from undrift.cli.output import OK, refuse, say, say_when
 from undrift.cli.parser import Parser, natural
-from undrift.cli.run import add_options, executes, finished, other, perform
+from undrift.cli.run import add_options, executes, finished, is_left, perform
 from undrift.core.params import hints
 from undrift.flower.compat import misfit
 from undrift.records.folder import Folder, made
@@ -69,11 +69,8 @@ def main(args: Namespace) -> int:
     if args.local is not None and args.local != spec.problem.clients:
         spec = load(args.spec, [*flags, f"problem.clients={args.local}"])
     folder = Folder(args.out / spec.name)
-    state = folder.state(spec)
-    if args.overwrite or state in ("new", "unfinished"):
+    if is_left(spec, folder, args, longer=False):
         return federate(spec, folder, args)
-    if state in ("shorter", "other"):
-        other(spec, folder)
     return finished(folder, args, "; --overwrite runs it again")
 
 

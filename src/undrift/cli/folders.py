@@ -20,20 +20,20 @@ BOUNDS = "draw the theorems' bounds on the gap too, for the methods that have on
 BASELINE = "method that the others are compared with, seed by seed (default: the first)"
 
 
-def place(name: str) -> Path:
-    """The folder of the run ``name``, which may be a path."""
-    path = Path(name)
-    return path if path.exists() or len(path.parts) > 1 else ROOT / name
-
-
-def missing(name: str) -> str:
-    """Why ``name`` is not the name of a run; empty if it is one."""
-    path = place(name)
-    if path.is_dir():
-        return ""
-    root = path.parent
-    near = sorted(f.name for f in root.iterdir() if f.is_dir()) if root.is_dir() else []
-    return f"{unknown('run', name, near)} (in {root})"
+def places(*names: str) -> list[Path]:
+    """The folders of runs, each by its path or its name; refuses what is none."""
+    paths = [
+        path if path.exists() or len(path.parts) > 1 else ROOT / path for path in map(Path, names)
+    ]
+    wrong = list[str]()
+    for name, root in [
+        (n, path.parent) for n, path in zip(names, paths, strict=True) if not path.is_dir()
+    ]:
+        near = sorted(f.name for f in root.iterdir() if f.is_dir()) if root.is_dir() else []
+        wrong.append(f"{unknown('run', name, near)} (in {root})")
+    if wrong:
+        refuse(wrong)
+    return paths
 
 
 def add_runs(parser: Parser) -> None:
@@ -47,9 +47,7 @@ def add_runs(parser: Parser) -> None:
 
 def compared(args: Namespace, apart: bool = True) -> list[Comparison]:
     """The chosen runs, each once, by the measure that judges them or together."""
-    if wrong := [*filter(None, map(missing, args.runs))]:
-        refuse(wrong)
-    folders = {path.resolve(): Folder(path) for path in map(place, args.runs)}
+    folders = {path.resolve(): Folder(path) for path in places(*args.runs)}
     runs = read([*folders.values()])
     if not any(run.rows for run in runs):
         refuse([f"{', '.join(run.title for run in runs)}: nothing was recorded"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from undrift.cli.folders import missing, place
-from undrift.cli.output import refuse, say
+from undrift.cli.folders import places
+from undrift.cli.output import say
 from undrift.cli.parser import RUN, Parser
 from undrift.cli.run import report
 from undrift.records.folder import Folder
@@ -25,9 +25,7 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    if wrong := [*filter(None, map(missing, args.runs))]:
-        refuse(wrong)
-    for remark in gather([Folder.of_run(place(name)) for name in args.runs], args.out):
+    for remark in gather([*map(Folder.of_run, places(*args.runs))], args.out):
         say(remark)
     code = report(Folder(args.out), args.json, again=True)
     say(f"\nKept in {args.out}.")

@@ -6,8 +6,9 @@ from argparse import Namespace
 
 from undrift.cli.federate import need_flower
 from undrift.cli.output import OK, refuse, say, say_when
-from undrift.cli.parser import Parser
+from undrift.cli.parser import Parser, number
 from undrift.cli.stop import Stop
+from undrift.core.params import Natural
 from undrift.flower.compat import NoFederation
 
 
@@ -27,7 +28,7 @@ def add(parser: Parser) -> None:
     parser.file("--data", metavar="FOLDER", help="the folder with this client's data")
     parser.add_argument(
         "--part",
-        type=int,
+        type=number(Natural),
         metavar="K",
         help="be client K (from 0) of a problem that everybody can build, to try a federation",
     )
@@ -49,13 +50,12 @@ def main(args: Namespace) -> int:
     from undrift.federate.node import Joined, NodeConfig
     from undrift.federate.session import SuperLinkAddress
 
-    for folder in (args.data, args.methods):
-        if folder is not None and not folder.is_dir():
-            refuse([f"{folder}: there is no such folder"])
+    folders = [folder for folder in (args.data, args.methods) if folder is not None]
+    wrong = [f"{folder}: there is no such folder" for folder in folders if not folder.is_dir()]
     if args.part is None and args.data is None:
-        refuse(["give the folder of this client's data, --data FOLDER"])
-    if args.part is not None and args.part < 0:
-        refuse([f"--part {args.part} is not allowed: a whole number from 0"])
+        wrong.append("give the folder of this client's data, --data FOLDER")
+    if wrong:
+        refuse(wrong)
     try:
         address = SuperLinkAddress.read(args.superlink, args.key)
     except NoFederation as error:

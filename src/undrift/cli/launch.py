@@ -48,8 +48,10 @@ def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
         refuse([spec.origin.complaint(("engine",), text)])
     if not isinstance(options, DistributedOptions):
         if number is not None and os.environ["WORLD_SIZE"] != "1":
-            text = f"torchrun has started several processes, {options.name} runs in one"
-            refuse([text], "Use --engine distributed, or leave out torchrun.")
+            refuse(
+                [f"torchrun has started several processes, {options.name} runs in one"],
+                "Use --engine distributed, or leave out torchrun.",
+            )
         yield None
         return
     output.muted = bool(number)

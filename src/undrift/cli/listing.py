@@ -120,9 +120,8 @@ def methods() -> Listing:
 def objectives() -> Listing:
     found = {name: losses[name] for name in sorted(losses, key=str.casefold)}
     rows, lines = with_parameters(found)
-    for row in rows:
-        cls = found[str(row["name"])]
-        row |= {"paper": cls.paper, "needs": list(cls.needs)}
+    more = [{"paper": cls.paper, "needs": list(cls.needs)} for cls in found.values()]
+    rows = [row | own for row, own in zip(rows, more, strict=True)]
     return rows, [*lines, "", prose(OBJECTIVES)]
 
 
@@ -172,12 +171,13 @@ def settings() -> Listing:
         "schedule": schedules.registry,
         "training.optimiser": optimisers.registry,
     }
-    for table, kinds in named.items():
-        for name, kind in kinds.items():
-            parts[f'in [{table}] with name = "{name}", {kind.title}'] = explained(kind)
-    for name, engine in engines.items():
-        if rows := explained(engine):
-            parts[f'in [engine] with name = "{name}"'] = rows
+    parts |= {
+        f'in [{table}] with name = "{name}", {kind.title}': explained(kind)
+        for table, kinds in named.items()
+        for name, kind in kinds.items()
+    }
+    own = {name: explained(engine) for name, engine in engines.items()}
+    parts |= {f'in [engine] with name = "{name}"': rows for name, rows in own.items() if rows}
     document = [{"place": place} | row for place, rows in parts.items() for row in as_tables(rows)]
     lines = [f"{prose(place)}\n\n{shown(rows)}\n" for place, rows in parts.items()]
     lines += [prose(text, f"{name:<12}", " " * 12) for name, text in TABLES.items()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from undrift.cli.output import say
 from undrift.core.stopping import on_some
-from undrift.records.rows import ENDS
+from undrift.records.rows import ENDS, Key
 from undrift.report.numbers import percent, small, whole
 from undrift.report.table import clean
 from undrift.runs.events import Began, Ended, Event, Measured
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 LINES = 10
 """Lines per method where there is no terminal."""
 Row = Mapping[str, float]
-Key = tuple[str, int]
 
 
 class Progress:

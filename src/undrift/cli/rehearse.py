@@ -29,13 +29,12 @@ def rehearse(spec: Spec, part: RunPart, as_json: bool) -> int:
     if as_json:
         result_json(dataclasses.asdict(found))
     else:
-        seeds, states = count(len(spec.seeds), "seed"), size(found.state_bytes)
-        seeds = seeds if part == WHOLE else str(part)
+        seeds = count(len(spec.seeds), "seed") if part == WHOLE else str(part)
         result(f"{show(found.methods)}\n")
         result(
             prose(
                 f"In all: about {duration(found.seconds)} for {seeds}, "
-                f"{states} of client states at a time."
+                f"{size(found.state_bytes)} of client states at a time."
             )
         )
     return FAILED if any(method.problem for method in found.methods) else OK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from functools import partial
 
-from undrift.cli.folders import missing, place
+from undrift.cli.folders import places
 from undrift.cli.output import refuse
 from undrift.cli.parser import RUN, Parser
 from undrift.cli.run import add_options, executes, finished, perform, placed, together
@@ -22,16 +22,16 @@ def add(parser: Parser) -> None:
         "--trust."
     )
     parser.add_argument("run", metavar="RUN", help=RUN)
-    text = "execute the Python files in the folder"
-    parser.add_argument("--trust", action="store_true", help=text)
+    parser.add_argument(
+        "--trust", action="store_true", help="execute the Python files in the folder"
+    )
     add_options(parser, here=True)
     parser.set_defaults(check=False)
 
 
 def main(args: Namespace) -> int:
-    if wrong := missing(args.run):
-        refuse([wrong])
-    folder = Folder.of_run(place(args.run))
+    (path,) = places(args.run)
+    folder = Folder.of_run(path)
     if folder.complete:
         return finished(folder, args)
     if folder.from_python:
@@ -41,7 +41,6 @@ def main(args: Namespace) -> int:
     spec = load(folder.file("spec.toml"), placed(args), told)
     args.part = folder.part
     if folder.state(spec, args.part) == "other":
-        found = "; ".join(folder.differences(spec, args.part).values())
-        refuse([f"{folder.path} cannot go on with another spec: {found}"])
+        folder.refuse_changes(spec, args.part)
     with together(spec, args) as code:
         return perform(spec, folder, False, args) if code is None else code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import traceback
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from undrift.cli.parser import Parser, natural, seconds
 from undrift.cli.progress import Progress
 from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
-from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder
+from undrift.records.folder import BadFolder, Folder
 from undrift.records.part import WHOLE, RunPart
 from undrift.records.rows import ENDS
 from undrift.report.comparison import Comparison, compare, read
@@ -69,9 +69,12 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
     add_options(parser, new=True, here=True)
-    parser.add_argument("--part", type=part, default=WHOLE, metavar="K/N", help=PART)
-    two = "run two rounds of each method, write nothing, and estimate what all of it takes"
-    parser.add_argument("--check", action="store_true", help=two)
+    parser.add_argument("--part", default=WHOLE, metavar="K/N", help=PART)
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="run two rounds of each method, write nothing, and estimate what all of it takes",
+    )
 
 
 def add_changes(parser: Parser) -> None:
@@ -88,18 +91,27 @@ def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
     """
     if new:
         add_changes(parser)
-        text = "replace an earlier run of the same name"
-        parser.add_argument("--overwrite", action="store_true", help=text)
+        parser.add_argument(
+            "--overwrite", action="store_true", help="replace an earlier run of the same name"
+        )
     if here:
         parser.add_argument("--engine", choices=HERE, metavar="NAME", help=ENGINE)
         parser.add_argument("--workers", type=natural, metavar="N", help=WORKERS)
-        places = get_args(StatePlace)
-        parser.add_argument("--store", choices=places, default="auto", metavar="PLACE", help=STORE)
-    pause = "time between checkpoints (default: 10)"
-    parser.add_argument("--checkpoint", type=seconds, metavar="SECONDS", help=pause)
+        parser.add_argument(
+            "--store", choices=get_args(StatePlace), default="auto", metavar="PLACE", help=STORE
+        )
+    parser.add_argument(
+        "--checkpoint",
+        type=seconds,
+        metavar="SECONDS",
+        help="time between checkpoints (default: 10)",
+    )
     parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=JOBS)
-    same = "the same bits whenever the run is repeated on one device (on a CPU always so)"
-    parser.add_argument("--deterministic", action="store_true", help=same)
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="the same bits whenever the run is repeated on one device (on a CPU always so)",
+    )
     parser.add_argument(
         "--log",
         dest="logs",
@@ -119,6 +131,7 @@ def read_spec(args: Namespace, *flags: str, tune: bool = False) -> Spec:
 
 
 def main(args: Namespace) -> int:
+    args.part = RunPart.read(args.part)
     spec = read_spec(args, *placed(args))
     with together(spec, args) as code:
         if code is not None:
@@ -128,20 +141,9 @@ def main(args: Namespace) -> int:
 
             return rehearse(spec, args.part, args.json)
         folder = Folder(args.out / args.part.folder(spec.name))
-        state = folder.state(spec, args.part)
-        if args.overwrite or state in ("new", "unfinished", "shorter"):
+        if is_left(spec, folder, args):
             return perform(spec, folder, args.overwrite, args)
-        if state == "other":
-            other(spec, folder, args.part)
         return finished(folder, args, "; --overwrite runs it again")
-
-
-def part(text: str) -> RunPart:
-    """Reads ``--part``."""
-    try:
-        return RunPart.read(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
 
 
 def together(spec: Spec, args: Namespace) -> AbstractContextManager[int | None]:
@@ -151,6 +153,18 @@ def together(spec: Spec, args: Namespace) -> AbstractContextManager[int | None]:
     from undrift.cli.launch import together
 
     return together(spec, args)
+
+
+def is_left(spec: Spec, folder: Folder, args: Namespace, longer: bool = True) -> bool:
+    """Whether there is something to run of a spec, also if it is ``longer`` than what is there;
+    refuses a folder that holds another run.
+    """
+    state = folder.state(spec, args.part)
+    if args.overwrite or state in ("new", "unfinished") or (longer and state == "shorter"):
+        return True
+    if state != "same":
+        folder.refuse_changes(spec, args.part)
+    return False
 
 
 def finished(folder: Folder, args: Namespace, more: str = "") -> int:
@@ -165,15 +179,6 @@ def placed(args: Namespace) -> list[str]:
     store = None if args.store == "auto" else args.store
     given = {"engine": args.engine, "engine.store": store, "engine.workers": args.workers}
     return [f"{key}={value}" for key, value in given.items() if value is not None]
-
-
-def other(spec: Spec, folder: Folder, part: RunPart = WHOLE) -> None:
-    """Refuse a folder that holds another run."""
-    found = folder.differences(spec, part)
-    what = "; ".join([*found.values()][:5]) or f"other code in {', '.join(spec.sources)}"
-    more = MORE_ROUNDS if [*found] == ["rounds"] else ""
-    remedy = f"{more}Use --overwrite to replace it, or another name: -s name=NAME"
-    refuse([f"{folder.path} holds another run: {what}"], remedy)
 
 
 def executes(place: Path, file: str) -> None:

@@ -73,11 +73,13 @@ def hit(curve: Curve, column: str, target: float | None) -> Row | None:
             target = RELATIVE * start
     # Rows of some clients are passed over: a target that only the easy ones reach is not reached.
     sign = -1 if column == "accuracy" else 1
-    for row in curve:
-        value = None if of_some(row) else row.get(column)
-        if value is not None and sign * value <= sign * target:
-            return row
-    return None
+    reached = (
+        row
+        for row in curve
+        if not of_some(row) and (value := row.get(column)) is not None
+        if sign * value <= sign * target
+    )
+    return next(reached, None)
 
 
 def against(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 import json
 import os
@@ -11,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NoReturn, Self
 
 from undrift._files import hold, read_json, release
 from undrift.core.params import AUTO
@@ -20,7 +19,7 @@ from undrift.records.part import PART, WHOLE, RunPart
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, columns
 from undrift.spec.document import parsed, read, toml
 from undrift.spec.errors import BadSpec
-from undrift.spec.schema import Spec, Table, Values, normal
+from undrift.spec.schema import Spec, Table, Values, identity_of, normal
 
 __all__ = [
     "CHECKPOINTS",
@@ -60,8 +59,6 @@ MODELS = "models"
 FOLDERS = (MODELS, CHECKPOINTS, "tensorboard")
 METRIC_SAMPLES = "metric_samples"
 """The key of environment.json with what :attr:`Problem.metric_samples` said."""
-DATA_OF = "data_of"
-"""The key of environment.json with the digest of each seed's data, where a seed decides them."""
 SPECS = "specs"
 """The key of environment.json with the identities of the recipes that made the run: the first, and
 those that asked for more rounds.
@@ -73,6 +70,10 @@ MORE_ROUNDS = (
     'kept (those above 64 MB were not) and no step is "auto", which depends on the rounds. '
 )
 """What is said of a folder that holds the same run with other rounds."""
+ELSEWHERE = (
+    "in another folder (-s name=NAME), or in place of this run (--overwrite; in Python, "
+    "overwrite=True)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,12 +87,14 @@ class Script:
 
     @property
     def identity(self) -> str:
-        return hashlib.sha256(json.dumps(normal(self.tables), sort_keys=True).encode()).hexdigest()
+        return identity_of(self.tables, self.sources)
 
     def document(self) -> Values:
         return {"name": self.name, **self.tables}
 
 
+Digests = str | Mapping[str, str | None] | None
+"""Of the data of a run: one, or that of every seed where seeds decide them; ``None``: not known."""
 Recipe = Spec | Script
 """What a run folder is made from: a spec, or a call of ``undrift.run`` that no spec can say."""
 
@@ -145,27 +148,22 @@ class Folder(Journal):
         longer = {**before, "rounds": now.get("rounds")} == now and self._can_go_on(before, now)
         return "shorter" if kept == dict(recipe.sources) and longer else "other"
 
-    def refuse_other(self, data: str | None, code: Mapping[str, str | None]) -> str:
+    def refuse_other(self, data: Digests, code: Mapping[str, str | None]) -> str:
         """Refuse a run on other data or with other code, by their digests; says what could not be
         compared, if anything.
         """
-        about = self.environment
-        before = {"data": about.get("data"), **dict(about.get("code") or {})}
-        now = {"data": data, **code}
-        names = [*{**before, **now}]
+        before, now = digests(self.environment), digests({"data": data, "code": code})
         # What is on one side only has changed; what is there without a digest cannot be compared.
-        both = [name for name in names if name in before and name in now]
-        unknown = [name for name in both if before[name] is None or now[name] is None]
-        changed = [n for n in names if n not in unknown and before.get(n) != now.get(n)]
+        unknown = [n for n in before.keys() & now.keys() if None in (before[n], now[n])]
+        changed = [n for n in before | now if n not in unknown and before.get(n) != now.get(n)]
         if changed:
             raise BadFolder(
-                f"{self.path} holds this run with other {' and '.join(changed)}. Put that back, "
-                "or run it anew: in another folder (-s name=NAME), or in place of this "
-                "run (--overwrite; in Python, overwrite=True)"
+                f"{self.path} holds this run with other {' and '.join(changed)}. Put that back, or "
+                f"run it anew: {ELSEWHERE}"
             )
         if not unknown:
             return ""
-        what = " and ".join(unknown)
+        what = " and ".join(sorted(unknown))
         return f"{self.path}: {what} cannot be compared with what the run began with."
 
     def document(self) -> Values:
@@ -176,15 +174,15 @@ class Folder(Journal):
         except BadSpec as error:
             raise BadFolder(str(error)) from None
 
-    def differences(self, recipe: Recipe, part: RunPart = WHOLE) -> dict[str, str]:
-        """What a part of ``recipe`` changes of the spec that was run: dotted key -> in words.
-
-        Empty if only code has changed.
-        """
+    def refuse_changes(self, recipe: Recipe, part: RunPart = WHOLE) -> NoReturn:
+        """Refuse to be the folder of a part of ``recipe``, which is not what it holds."""
         old, new = flat(normal(self.document())), flat(normal(recipe.document()))
         old[PART], new[PART] = map(str, (self.part, part))
         keys = [k for k in dict.fromkeys([*old, *new]) if old.get(k) != new.get(k) and k != "name"]
-        return {k: f"{k} was {old.get(k, 'not set')} and is {new.get(k, 'not set')}" for k in keys}
+        told = [f"{k} was {old.get(k, 'not set')} and is {new.get(k, 'not set')}" for k in keys[:5]]
+        changed = "; ".join(told) or f"other code in {', '.join(recipe.sources)}"
+        more = MORE_ROUNDS if keys == ["rounds"] else ""
+        raise BadFolder(f"{self.path} holds another run: {changed}. {more}Run it {ELSEWHERE}")
 
     @property
     def from_python(self) -> str:
@@ -227,10 +225,7 @@ class Folder(Journal):
     @property
     def part(self) -> RunPart:
         """Which part of the run it has."""
-        try:
-            return RunPart.read(self.environment.get(PART, WHOLE))
-        except ValueError as error:
-            raise BadFolder(f"{self.file('environment.json')}: {error}") from None
+        return RunPart.read(self.environment.get(PART, WHOLE))
 
     def start(
         self,
@@ -325,10 +320,9 @@ class Folder(Journal):
         if self.complete:
             self.file(ENDED).unlink(missing_ok=True)
             files = [*self.file(CHECKPOINTS).glob("*.safetensors")]
-            kept = last_rounds(files)
+            kept = {f"{name}-{round}" for name, round in last_rounds(files).items()}
             for file in files:
-                name, _, round = file.stem.rpartition("-")
-                if round != str(kept.get(name)):
+                if file.stem not in kept:
                     file.unlink(missing_ok=True)
             with suppress(OSError):  # some are left
                 self.file(CHECKPOINTS).rmdir()
@@ -369,11 +363,12 @@ def flat(table: Table, before: str = "") -> dict[str, object]:
     return found
 
 
-def together(before: str | None, digest: str | None) -> str | None:
-    """One SHA-256 for the data of several seeds; ``None`` where that of a seed is not known."""
-    if before is None or digest is None:
-        return None
-    return hashlib.sha256(f"{before} {digest}".encode()).hexdigest()
+def digests(about: Table) -> dict[str, str | None]:
+    """Digests in an environment of what a recipe does not say: data and code, each by its name."""
+    data = about.get("data")
+    by_seed = data if isinstance(data, Mapping) else {}
+    named = {f"data of seed {seed}": digest for seed, digest in by_seed.items()} or {"data": data}
+    return named | dict(about.get("code") or {})
 
 
 def checkpoint(k: int, seed: int) -> str:

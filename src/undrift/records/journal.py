@@ -130,12 +130,9 @@ class Journal:
             path = self.file(name)
             with naming(path):
                 sync(file.fileno())
-            try:
-                there = path.stat()
-                whole = there.st_size == file.tell()
-                whole = whole and os.path.samestat(there, os.fstat(file.fileno()))
-            except OSError:
-                whole = False
+            whole, own = False, os.fstat(file.fileno())
+            with suppress(OSError):
+                whole = os.path.samestat(path.stat(), own) and own.st_size == file.tell()
             if not whole:
                 raise BadFolder(
                     f"{path} was removed, renamed or changed while the run wrote to it, and its "
@@ -213,18 +210,19 @@ class Journal:
 
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
-        name, found = COMPLETE if self.complete else ENDED, list[Outcome]()
+        name = COMPLETE if self.complete else ENDED
         try:
             if self.complete:
                 entries = read_json(self._content(COMPLETE))["outcomes"]
             else:
-                entries = map(read_json, self._lines(ENDED))
-            for entry in entries:
-                outcome = Outcome(**entry)
-                named = isinstance(outcome.label, str) and isinstance(outcome.seed, int)
-                if not named or outcome.status not in ENDS:
-                    raise ValueError(outcome)
-                found.append(outcome)
+                entries = [*map(read_json, self._lines(ENDED))]
+            found = [Outcome(**entry) for entry in entries]
+            sound = [
+                isinstance(one.label, str) and isinstance(one.seed, int) and one.status in ENDS
+                for one in found
+            ]
+            if not all(sound):
+                raise ValueError(name)
         except (ValueError, TypeError, KeyError):
             raise BadFolder(f"{self.file(name)} cannot be read. {ANEW}") from None
         return found
@@ -237,11 +235,8 @@ class Journal:
             now = self.digests()
             known = read_json(self._content(COMPLETE)).get("sha256", {})
             # A pack of runs leaves a user's code behind.
-            changed = []
-            for name, digest in known.items():
-                left_behind = name.endswith(".py") and name not in now
-                if now.get(name) != digest and not left_behind:
-                    changed.append(name)
+            left_behind = {name for name in known if name.endswith(".py") and name not in now}
+            changed = [n for n in known if now.get(n) != known[n] and n not in left_behind]
             if changed:
                 text = f"{self.path}: {', '.join(changed)} changed since the run ended"
                 warnings.warn(text, stacklevel=3)
@@ -249,11 +244,9 @@ class Journal:
 
     def digests(self) -> dict[str, str]:
         """The SHA-256 of every file that there is, but for models, which have their own."""
-        found = {}
-        for file in (*map(self.file, DIGESTED), *self.path.glob("*.py")):
-            if file.is_file():
-                found[file.name] = hashlib.sha256(self._content(file.name)).hexdigest()
-        return found
+        files = [*map(self.file, DIGESTED), *self.path.glob("*.py")]
+        there = [file.name for file in files if file.is_file()]
+        return {name: hashlib.sha256(self._content(name)).hexdigest() for name in there}
 
     def close(self) -> None:
         for file in self._open.values():

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from undrift.core.problem import Unsupported
 from undrift.core.stopping import USUALLY, Goal, of_some
-from undrift.records.folder import MODELS, Folder
-from undrift.records.journal import BadFolder
+from undrift.records.folder import MODELS, BadFolder, Folder
 from undrift.records.rows import Outcome, Row, choose
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, Self
 
 from undrift.core.params import BadParameters, not_allowed
@@ -21,15 +22,12 @@ class RunPart(NamedTuple):
     @classmethod
     def read(cls, given: str | Sequence[int]) -> Self:
         """From "2/4", or two numbers."""
-        words = given.split("/") if isinstance(given, str) else given
-        try:
-            number, of = map(int, words)
-        except (TypeError, ValueError):
-            number, of = 0, 0
-        if not 1 <= number <= of:
-            text = "the number of a part and how many there are, as 2/4; in Python (2, 4)"
-            raise BadParameters(PART, {PART: not_allowed(PART, given, text)})
-        return cls(number, of)
+        with suppress(TypeError, ValueError):
+            number, of = map(int, given.split("/") if isinstance(given, str) else given)
+            if 1 <= number <= of:
+                return cls(number, of)
+        text = "give which one of how many, as 2/4; in Python (2, 4)"
+        raise BadParameters("run", {PART: not_allowed(PART, given, text)})
 
     def __str__(self) -> str:
         return f"part {self.number} of {self.of}"
@@ -48,13 +46,12 @@ class RunPart(NamedTuple):
         ([('a', 0), ('c', 0), ('a', 1)], [('b', 0), ('b', 1), ('c', 1)])
         """
         whole = len(labels) - len(labels) % self.of
-        found = list[Key]()
-        for j, seed in enumerate(seeds):
-            for i, label in enumerate(labels):
-                place = i if i < whole else (i - whole) * len(seeds) + j
-                if place % self.of == self.number - 1:
-                    found.append((label, seed))
-        return found
+        places = {
+            (label, seed): i if i < whole else (i - whole) * len(seeds) + j
+            for j, seed in enumerate(seeds)
+            for i, label in enumerate(labels)
+        }
+        return [key for key, place in places.items() if place % self.of == self.number - 1]
 
 
 WHOLE = RunPart()

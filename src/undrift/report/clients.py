@@ -49,18 +49,16 @@ def spreads(summaries: Sequence[Summary], of: str) -> Table | None:
     if not any(s.measured for s in known):
         mark_best(rows, range(1, len(STATISTICS)), max if judged else min)
         mark_best(rows, [len(STATISTICS)], min)
-    notes = [
+    notes = {
         "worst 10 %: the mean over the worst tenth of the clients, at least one; spread: the "
-        "standard deviation over the clients"
-    ]
-    if any(s.seeds > 1 for s in known):
-        notes.append("means over seeds ± standard deviation")
-    if any(s.without_end for s in summaries):
-        notes.append(NO_END)
-    notes += partly(known)
+        "standard deviation over the clients": True,
+        "means over seeds ± standard deviation": any(s.seeds > 1 for s in known),
+        NO_END: any(s.without_end for s in summaries),
+    }
+    said = [*(text for text, holds in notes.items() if holds), *partly(known)]
     what = "Accuracy" if judged else "Loss"
     caption = f"{what} of the server's model at the end, on each client's {of} samples"
-    return Table(["method", *STATISTICS.values()], rows, (), notes, "Clients", caption)
+    return Table(["method", *STATISTICS.values()], rows, (), said, "Clients", caption)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,12 +108,15 @@ def left_out(found: Sequence[Row], rows: Iterable[Row]) -> Table:
         "rounds: counted from 0, as in [[faults]]; times: of all seeds together",
         "reasons: the three most frequent",
     ]
-    for label, seeds in curves(rows).items():
-        if skipped := sum(curve[-1].get("skipped") or 0 for curve in seeds.values()):
-            text = (
-                f"{count(skipped, 'round')} skipped, after which server and clients are as before"
-            )
-            notes.append(f"{label}: {text}")
+    skipped = {
+        label: sum(curve[-1].get("skipped") or 0 for curve in seeds.values())
+        for label, seeds in curves(rows).items()
+    }
+    notes += [
+        f"{label}: {count(number, 'round')} skipped, after which server and clients are as before"
+        for label, number in skipped.items()
+        if number
+    ]
     if len(absent) > ABSENT:
         notes.append(f"and {count(len(absent) - ABSENT, 'client')} more")
     words = ["rounds", "reasons"]

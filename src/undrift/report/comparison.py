@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from itertools import chain
 from typing import TypeVar
 
-from undrift.core.params import BadParameters
 from undrift.core.problem import Samples
 from undrift.plots.columns import JUDGES, metric
 from undrift.records.differences import Against, against
@@ -27,7 +26,7 @@ SMOOTH = 10
 """Rows that accuracies of long runs are averaged over, unless a spec says otherwise."""
 
 UNEQUAL = 2
-"""Times the least effort of tuning that another method may have had."""
+"""Times the effort of tuning a method that another may have had."""
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -76,35 +75,36 @@ class Comparison:
     def __init__(self, column: str, runs: Sequence[RunOnDisk], target: float | None):
         self.column, self.runs, self.target = column, runs, target
         self.title = ", ".join([run.title for run in runs])
-        self.rows: list[Row] = []
-        self.outcomes: list[Outcome] = []
-        self.settings: dict[str, MethodSetting] = {}
+        tables = [
+            (run.prefix + table["label"], table, run.document)
+            for run in runs
+            for table in run.document.get("method", [])
+        ]
+        self.rows = [row for run in runs for row in run.rows]
+        self.outcomes = [outcome for run in runs for outcome in run.outcomes]
+        self.settings = {label: MethodSetting(*written) for label, *written in tables}
         """By label."""
-        self.tuned: dict[str, TuningNote | None] = {}
+        self.tuned = {
+            label: TuningNote.read(table[TUNED]) if TUNED in table else None
+            for label, table, _ in tables
+        }
         """How the values of each method were found, by label."""
-        self.biased: set[str] = set()
+        self.biased = {
+            label for label, one in self.settings.items() if column == "gap" and one.biased
+        }
         """Labels of methods with a bias, where there is an optimum to reach."""
-        self.problems: dict[str, dict[str, object]] = {}
+        problems = [run.problem for run in runs]
+        self.problems = {
+            row["label"]: problem
+            for run, problem in zip(runs, problems, strict=True)
+            for row in run.rows
+        }
         """The problem of every label with rows: differences are taken within one."""
         planned: dict[str, dict[int, None]] = {}
-        rounds = {}
-        for run in runs:
-            self.rows += run.rows
-            self.outcomes += run.outcomes
-            for label, seed in run.dealt:
-                planned.setdefault(run.prefix + label, {})[seed] = None
-            for table in run.document.get("method", []):
-                label = run.prefix + table["label"]
-                self.settings[label] = MethodSetting(table, run.document)
-                with suppress(BadParameters):  # of a file of somebody else's
-                    self.tuned[label] = TuningNote.read(table[TUNED]) if TUNED in table else None
-                if column == "gap" and self.settings[label].biased:
-                    self.biased.add(label)
-                rounds[label] = table.get("rounds", run.document.get("rounds", 0))
-            problem = run.problem
-            for row in run.rows:
-                self.problems[row["label"]] = problem
-                planned.setdefault(row["label"], {})[row["seed"]] = None
+        dealt = [(run.prefix + label, seed) for run in runs for label, seed in run.dealt]
+        for label, seed in chain(dealt, map(key_of, self.rows)):
+            planned.setdefault(label, {})[seed] = None
+        rounds = {name: t.get("rounds", whole.get("rounds", 0)) for name, t, whole in tables}
         # As in the specs: rows are in the order in which they were recorded.
         self.labels = [label for label in planned if label in self.problems]
         self.summaries = summarise(self.rows, target, self.outcomes, planned, rounds)
@@ -119,9 +119,8 @@ class Comparison:
         each = [f"{run.title}: {text}" for run, text in zip(runs, vary, strict=True)]
         self.varied = vary[:1] if common(vary) else each
         """What the seeds vary, in words: once, or for each run where they differ."""
-        several = [other_samples(runs), other_problems(runs)] if len(runs) > 1 else []
-        parts = [*map(one_of_parts, runs)]
-        self.mixed = [text for text in [*several, unequal(self.tuned), *parts] if text]
+        mixed = [other_samples(runs), other_problems(runs), unequal(self.tuned)]
+        self.mixed = [text for text in (*mixed, *map(one_of_parts, runs)) if text]
         """Warnings where the numbers of these runs cannot be compared, or are not all."""
         self.bounds: list[Row] = []
         """The theorems' bounds on the gap, to be drawn with the curves, by labels of their own."""
@@ -229,9 +228,8 @@ def compare(
         raise BadFolder(f"target {target:g}: of which measure? These runs are judged by {measures}")
     together = []
     for column, members in found.items():
-        aimed = target
-        if aimed is None:
-            aimed = common([aim(run.document, column) for run in members])
+        own = common([aim(run.document, column) for run in members])
+        aimed = own if target is None else target
         if column == "accuracy" and aimed is not None and aimed > 1:
             raise BadFolder(
                 f"target {aimed:g}: these runs are judged by their accuracy, which is at most 1"
@@ -245,10 +243,8 @@ def compare(
 
 def one_of_parts(run: RunOnDisk) -> str:
     """A warning where a run is a part of one; empty otherwise."""
-    if run.part == WHOLE:
-        return ""
     text = f"{run.title} is {run.part} of the methods and seeds of its spec"
-    return f"{text}: undrift gather makes one run of all parts"
+    return "" if run.part == WHOLE else f"{text}: undrift gather makes one run of all parts"
 
 
 def measured_on(runs: Sequence[RunOnDisk]) -> dict[str, Samples | None]:
@@ -268,33 +264,30 @@ def other_samples(runs: Sequence[RunOnDisk]) -> str:
 def other_problems(runs: Sequence[RunOnDisk]) -> str:
     """A warning where the runs' specs have different problems; empty otherwise."""
     tables = {run.title: run.problem for run in runs if run.rows}
-    apart = []
-    for key in dict.fromkeys(key for table in tables.values() for key in table):
-        values = {title: str(table.get(key, "not set")) for title, table in tables.items()}
-        if len({*values.values()}) > 1:
-            shown = ", ".join(f"{value} in {title}" for title, value in values.items())
-            apart.append(f"problem.{key} is {shown}")
-    if not apart:
-        return ""
-    return f"no differences are taken between problems: {'; '.join(apart)}"
+    keys = dict.fromkeys(key for table in tables.values() for key in table)
+    values = {
+        key: {title: str(table.get(key, "not set")) for title, table in tables.items()}
+        for key in keys
+    }
+    apart = [
+        f"problem.{key} is {', '.join(f'{value} in {title}' for title, value in there.items())}"
+        for key, there in values.items()
+        if len({*there.values()}) > 1
+    ]
+    return f"no differences are taken between problems: {'; '.join(apart)}" if apart else ""
 
 
 def unequal(tuned: Mapping[str, TuningNote | None]) -> str:
     """A warning where methods were tuned by unequal effort; empty otherwise."""
-    known = {label: note for label, note in tuned.items() if note}
-    if not known:
-        return ""
-    if others := [label for label in tuned if label not in known]:
-        return f"unequal tuning: {names(others)} had no tuning, {names([*known])} had"
-    for what in ("settings", "gradients"):
-        spent = {label: getattr(note, what) for label, note in known.items()}
-        if max(spent.values()) > UNEQUAL * min(spent.values()):
-            most, least = max(spent, key=spent.__getitem__), min(spent, key=spent.__getitem__)
-            return (
-                f"unequal tuning: {most} was tuned by {spent[most]:,} {what}, "
-                f"{least} by {spent[least]:,}"
-            )
-    return ""
+    spent = {name: (n.settings, n.gradients) if n else (0, 0) for name, n in tuned.items()}
+    most = [max(counts) for counts in zip(*spent.values(), strict=True)]
+    less = [
+        label
+        for label, counts in spent.items()
+        if any(UNEQUAL * n < top for n, top in zip(counts, most, strict=True))
+    ]
+    text = f"unequal tuning: {names(less)} had no tuning, or less than half of that of others"
+    return text if less else ""
 
 
 def common(values: Iterable[Value | None]) -> Value | None:

@@ -28,11 +28,8 @@ def panels(
 
     figure = Figure(figsize=(10.5, 0.6 + 3.4 * len(runs)), layout="constrained")
     axes = figure.subplots(len(runs), 2, sharey="row", squeeze=False)
-    labels, grey = list[str](), set[str]()
-    for one in runs.values():
-        labels += one.labels
-        grey |= one.biased
-    styles = line_styles(labels, grey)
+    labels = [label for one in runs.values() for label in one.labels]
+    styles = line_styles(labels, {label for one in runs.values() for label in one.biased})
     for (left, right), (title, one) in zip(axes, runs.items(), strict=True):
         column = y or one.column
         window = (smooth or one.smooth) if column in SHARES else 1

@@ -110,23 +110,22 @@ def facts(run: RunOnDisk) -> list[str]:
     document = run.document
     problem, seeds = document.get("problem", {}), document.get("seed", [0])
     clients, cohort = problem.get("clients"), document.get("cohort", {}).get("size")
-    named = filter(None, (problem.get("name"), problem.get("data")))
-    found = [", ".join(named) or "unknown problem"]
-    if isinstance(clients, int):
-        found.append(count(clients, "client") + (f", {cohort} in a round" if cohort else ""))
-    text = count(len(seeds), "seed")
-    if run.unchanged:
-        text = UNCHANGED
-    elif len(seeds) > 1:
-        text += f" that vary {varied(document)}"
-    found += [count(len(document.get("method", [])), "method"), text]
-    if run.part != WHOLE:
-        found.append(str(run.part))
-    if "rounds" in document:
-        found.append(count(document["rounds"], "round"))
-    if (rule := document.get("aggregation", {}).get("name", "mean")) != "mean":
-        found.append(f"{rule} instead of the mean")
-    return [*found, f"undrift {run.folder.environment.get('undrift', '')}"]
+    each = f", {cohort} in a round" if cohort else ""
+    named = ", ".join(filter(None, (problem.get("name"), problem.get("data"))))
+    rounds = document.get("rounds", 0)
+    rule = document.get("aggregation", {}).get("name", "mean")
+    vary = f" that vary {varied(document)}" if len(seeds) > 1 else ""
+    found = {
+        named or "unknown problem": True,
+        f"{count(clients, 'client')}{each}": bool(clients),
+        count(len(document.get("method", [])), "method"): True,
+        UNCHANGED if run.unchanged else f"{count(len(seeds), 'seed')}{vary}": True,
+        str(run.part): run.part != WHOLE,
+        count(rounds, "round"): bool(rounds),
+        f"{rule} instead of the mean": rule != "mean",
+        f"undrift {run.environment.get('undrift', '')}": True,
+    }
+    return [text for text, holds in found.items() if holds]
 
 
 def _charts(runs: Comparison) -> dict[str, object]:

@@ -104,28 +104,28 @@ class Summary:
     @property
     def status(self) -> str:
         """How its seeds ended, in words."""
-        words = dict[str, int]()
-        for status, n in self.statuses.items():
-            so_far = f": {self.progress}" if self.progress and status in OPEN else ""
-            words[ENDS[status].words + so_far] = n
+        so_far = f": {self.progress}" if self.progress else ""
+        words = {ENDS[s].words + so_far * (s in OPEN): n for s, n in self.statuses.items()}
         if len(words) < 2:
             return next(iter(words), UNFINISHED)
         return ", ".join(f"{text} ({n})" for text, n in words.items())
 
     def document(self) -> dict[str, object]:
         """The summary for JSON."""
-        spreads = {"final": self.end(self.metric)}
-        spreads |= {name: self.end(name) for name in ("loss", "drift")}
-        spreads |= {name: self.needed.get(name, UNKNOWN) for name in COUNTED}
-        columns = {name: SPENT[name] for name in COUNTED}
-        columns |= {"bytes_up": "bytes_up", "bytes_down": "bytes_down"}
+        spreads = {
+            "final": self.end(self.metric),
+            **{name: self.end(name) for name in ("loss", "drift")},
+            **{name: self.needed.get(name, UNKNOWN) for name in COUNTED},
+        }
+        totals = {name: SPENT[name] for name in COUNTED}
+        totals |= {"bytes_up": "bytes_up", "bytes_down": "bytes_down"}
         return {
             "label": self.label,
             "seeds": self.seeds,
             "metric": self.metric,
             **{name: found.mean for name, found in spreads.items()},
             "reached": self.reached,
-            "total": {name: self.end(column).mean for name, column in columns.items()},
+            "total": {name: self.end(column).mean for name, column in totals.items()},
             "sd": {name: found.sd for name, found in spreads.items()},
             "clients": self._clients(),
             "seconds": self.end("seconds").mean,
@@ -142,8 +142,8 @@ class Summary:
         if not found:
             return None
         means = {name: value.mean for name, value in found.items()}
-        deviations = {name: value.sd for name, value in found.items()}
-        return {"metric": self.fares.removeprefix("client_"), **means, "sd": deviations}
+        what, sd = self.fares.removeprefix("client_"), {n: value.sd for n, value in found.items()}
+        return {"metric": what, **means, "sd": sd}
 
 
 def with_bytes(row: Row) -> Row:
@@ -181,22 +181,27 @@ def summarise(
     ended: dict[str, dict[int, Outcome]] = {}
     for outcome in outcomes:
         ended.setdefault(outcome.label, {})[outcome.seed] = outcome
-    summaries = []
-    for label, seeds in (planned or ended).items():
-        own = dict.fromkeys(seeds) | ended.get(label, {})
-        last = (rounds or {}).get(label)
-        summaries.append(_summary(label, found.get(label, {}), own, column, target, last))
-    return summaries
+    return [
+        _summary(
+            label,
+            found.get(label, {}),
+            dict.fromkeys(seeds) | ended.get(label, {}),
+            column,
+            target,
+            (rounds or {}).get(label),
+        )
+        for label, seeds in (planned or ended).items()
+    ]
 
 
 def partly(summaries: Sequence[Summary]) -> list[str]:
     """A note on methods with rows that were measured on some clients only."""
-    found = []
-    for s in summaries:
-        if s.partial:
-            last = f", the last one {on_some(s.measured)}" if s.measured else ""
-            rows = count(s.partial, "row")
-            found.append(f"{s.label}: {rows} measured on some clients only{last}")
+    last = {s.label: f", the last one {on_some(s.measured)}" for s in summaries if s.measured}
+    found = [
+        f"{s.label}: {count(s.partial, 'row')} measured on some clients only{last.get(s.label, '')}"
+        for s in summaries
+        if s.partial
+    ]
     rest = "such rows count for no best value, no target and no difference"
     return [f"{'; '.join(found)}; {rest}"] if found else []
 
@@ -210,21 +215,20 @@ def _summary(
     rounds: int | None,
 ) -> Summary:
     known = [outcome for outcome in outcomes.values() if outcome]
-    statuses: Counter[str] = Counter()
-    so_far = []
-    for seed, outcome in outcomes.items():
-        statuses[status := outcome.status if outcome else UNFINISHED] += 1
-        if status in OPEN:
-            so_far.append(by_seed[seed][-1]["round"] if seed in by_seed else 0)
-    last, hits, best, partial = list[Row](), list[Row](), list[object](), list[Row]()
-    for seed, curve in by_seed.items():
-        outcome = outcomes.get(seed)
-        last.append(at_end(with_bytes(curve[-1]), outcome.status if outcome else UNFINISHED))
-        if row := hit(curve, column, target):
-            hits.append(with_bytes(row))
-        partial += filter(of_some, curve)
-        whole = [row[column] for row in curve if row.get(column) is not None and not of_some(row)]
-        best.append((max if column == "accuracy" else min)(whole, default=None))
+    statuses = {seed: one.status if one else UNFINISHED for seed, one in outcomes.items()}
+    so_far = [
+        by_seed[seed][-1]["round"] if seed in by_seed else 0
+        for seed, status in statuses.items()
+        if status in OPEN
+    ]
+    last = [
+        at_end(with_bytes(curve[-1]), statuses.get(seed, UNFINISHED))
+        for seed, curve in by_seed.items()
+    ]
+    hits = [with_bytes(row) for curve in by_seed.values() if (row := hit(curve, column, target))]
+    whole = [[row for row in curve if not of_some(row)] for curve in by_seed.values()]
+    measured = [[r[column] for r in rows if r.get(column) is not None] for rows in whole]
+    best = [(max if column == "accuracy" else min)(own, default=None) for own in measured]
     said = next((outcome for outcome in known if outcome.note), None)
     note = said.note if said else ""
     if said and sum(outcome.same_as is None for outcome in known) > 1:
@@ -237,7 +241,7 @@ def _summary(
         method=known[0].method if known else str(first.get("method", "")),
         metric=column,
         seeds=len(by_seed),
-        statuses=statuses,
+        statuses=Counter(statuses.values()),
         ends={name: spread(values) for name, values in columns(last).items()},
         best=UNKNOWN if so_far else spread(best),
         reached=len(hits),
@@ -249,6 +253,6 @@ def _summary(
         note=note,
         seeded=all(outcome.same_as is None for outcome in known),
         progress=f"{min(so_far)} of {count(rounds, 'round')}" if so_far and rounds else "",
-        partial=len(partial),
+        partial=sum(map(len, by_seed.values())) - sum(map(len, whole)),
         measured={name: fewest[name] for name in (MEASURED, EVERYBODY) if name in fewest},
     )

@@ -76,9 +76,9 @@ class Table:
         leaves it readable; columns that still do not fit continue on an indented line below.
         """
         limit = terminal_width() if width is None else width
-        texts = []
-        for row in (self.head, *self.rows):
-            texts.append([clean(str(cell)).replace("\n", " ") for cell in row])
+        texts = [
+            [clean(str(cell)).replace("\n", " ") for cell in row] for row in (self.head, *self.rows)
+        ]
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
         left = [k for k, name in enumerate(self.head) if not k or name in self.words]
         if not math.isinf(limit):

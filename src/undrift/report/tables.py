@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import undrift.methods  # noqa: F401, fills the registry
@@ -93,36 +94,27 @@ def results(
     aimed, judged = target is not None or column == "gap", column == "accuracy"
     several = any(s.seeds > 1 for s in summaries)
     drifted = (wide or judged) and any(s.end("drift").mean for s in summaries)
-    fares = "client_accuracy" if judged else "client_loss"
-    spread_out = not wide and any(s.end(f"{fares}_worst10").mean for s in summaries)
+    what, number = ("accuracy", percent) if judged else ("loss", plain)
+    worst, spread = f"client_{what}_worst10", f"client_{what}_std"
+    spread_out = not wide and any(s.end(worst).mean for s in summaries)
     about = f" ({note})" if judged and note else ""
     counted = [*COUNTED, "bytes"] if _compressed(summaries) else [*COUNTED]
-    head, rows = list[str](), list[list[Cell]]()
-    for s in summaries:
-        row = {"method": Cell(s.label)}
-        if several:
-            row["seeds"] = _seeds(s)
-        for name in counted:
-            row[name] = _spent(s, name, aimed)
-        final = None if s.measured else s.end(column).mean
-        row[f"final {column}{about}"] = Cell(s.final, final)
-        if wide:
-            row[f"best {column}{about}"] = Cell(spell(s.best, NUMBER[column]), s.best.mean)
-        if judged:
-            row["loss"] = Cell.of(s.end("loss").mean, short)
-        if drifted:
-            row["drift"] = Cell.of(s.end("drift").mean, small)
-        if spread_out:
-            number = percent if judged else plain
-            row["worst 10 %"] = Cell(spell(s.end(f"{fares}_worst10"), number))
-            row["spread"] = Cell(spell(s.end(f"{fares}_std"), number))
-        row["time"] = Cell.of(s.end("seconds").mean, duration)
-        some = 0 < s.reached < s.seeds
-        text = f"{s.reached} of {s.seeds} seeds reached it" if some else s.status
-        row["outcome"] = Cell(text, kind=kind(s.statuses))
-        if tuned:
-            row["tuned over"] = Cell(tuned.get(s.label, NONE))
-        head, rows = [*row], [*rows, [*row.values()]]
+    columns: dict[str, tuple[bool, Callable[[Summary], Cell]]] = {
+        "method": (True, lambda s: Cell(s.label)),
+        "seeds": (several, _seeds),
+        **{name: (True, partial(_spent, name=name, aimed=aimed)) for name in counted},
+        f"final {column}{about}": (True, _final),
+        f"best {column}{about}": (wide, lambda s: Cell(spell(s.best, NUMBER[column]), s.best.mean)),
+        "loss": (judged, lambda s: Cell.of(s.end("loss").mean, short)),
+        "drift": (drifted, lambda s: Cell.of(s.end("drift").mean, small)),
+        "worst 10 %": (spread_out, lambda s: Cell(spell(s.end(worst), number))),
+        "spread": (spread_out, lambda s: Cell(spell(s.end(spread), number))),
+        "time": (True, lambda s: Cell.of(s.end("seconds").mean, duration)),
+        "outcome": (True, _outcome),
+        "tuned over": (bool(tuned), lambda s: Cell((tuned or {}).get(s.label, NONE))),
+    }
+    shown = {name: cell for name, (there, cell) in columns.items() if there}
+    head, rows = [*shown], [[cell(s) for cell in shown.values()] for s in summaries]
     if aimed:
         mark_best(rows, map(head.index, counted), min)
     if judged or not aimed:
@@ -132,33 +124,23 @@ def results(
     until = f"until {goal(target, column)}" if aimed else "in all"
     mean = ", mean over seeds ± standard deviation" if several else ""
     never = f" ({NONE} if never)" if aimed else ""
-    notes = [
-        f"rounds, vectors and gradients: spent {until}{mean}{never}",
-        "vectors: of model size, up and down, per client; gradients: of all clients together",
-    ]
-    if "bytes" in counted:
-        notes.append("bytes: those that travel up and down, of all clients together")
-    if judged:
-        notes.append(f"accuracy and loss: at the end{ON[samples]}")
-    if drifted:
-        notes.append("drift: mean squared distance of the last local models to the server's")
-    if spread_out:
-        what = "accuracy" if judged else "loss"
-        notes.append(
-            f"worst 10 %: mean {what} of the worst tenth of the clients, each on its own samples; "
-            f"spread: standard deviation of the clients' {what}"
-        )
-    if several:
-        notes += [f"seeds vary {what}" for what in varied]
-    if any(s.without_end for s in summaries):
-        notes.append(NO_END)
-    if tuned:
-        notes.append("tuned over: what was tried of each method, with other seeds; by undrift tune")
-    if same := [s.label for s in summaries if not s.seeded]:
-        notes.append(f"run once, for no seed changes it: {names(same)}")
-    notes += [*mixed, *partly(summaries)]
-    words = ["outcome", "tuned over"]
-    return Table(head, rows, words, notes, "Results", "Where each method ended")
+    once = [s.label for s in summaries if not s.seeded]
+    notes = {
+        f"rounds, vectors and gradients: spent {until}{mean}{never}": True,
+        "vectors: of model size, up and down, per client; gradients: of all clients together": True,
+        "bytes: those that travel up and down, of all clients together": "bytes" in counted,
+        f"accuracy and loss: at the end{ON[samples]}": judged,
+        "drift: mean squared distance of the last local models to the server's": drifted,
+        f"worst 10 %: mean {what} of the worst tenth of the clients, each on its own samples; "
+        f"spread: standard deviation of the clients' {what}": spread_out,
+        **{f"seeds vary {part}": several for part in varied},
+        NO_END: any(s.without_end for s in summaries),
+        "tuned over: what was tried of each method, with other seeds; by undrift tune": bool(tuned),
+        f"run once, for no seed changes it: {names(once)}": bool(once),
+    }
+    said = [text for text, holds in notes.items() if holds]
+    told, words = [*said, *mixed, *partly(summaries)], ["outcome", "tuned over"]
+    return Table(head, rows, words, told, "Results", "Where each method ended")
 
 
 def parameters(summaries: Sequence[Summary], settings: Mapping[str, MethodSetting]) -> Table:
@@ -224,11 +206,15 @@ class Differences(dict[str, Against]):
 def differences(baseline: str, column: str, found: Sequence[Against]) -> Table:
     """Methods against a baseline, and what the numbers mean."""
     rounds = any(one.rounds is not None and one.rounds.mean is not None for one in found)
-    rows = []
-    for one in found:
-        row = [Cell(one.label), Cell(str(one.final.seeds), one.final.seeds)]
-        row += _cells(one.final, column)
-        rows.append(row + _cells(one.rounds or Difference(0), "rounds") if rounds else row)
+    rows = [
+        [
+            Cell(one.label),
+            Cell(str(one.final.seeds), one.final.seeds),
+            *_cells(one.final, column),
+            *(_cells(one.rounds or Difference(0), "rounds") if rounds else []),
+        ]
+        for one in found
+    ]
     head = [f"against {baseline}", "seeds", f"final {column}", "95 % interval"]
     head += ["rounds to the target", "95 % interval of rounds"] if rounds else []
     caption = f"Differences to {baseline}, seed by seed"
@@ -246,17 +232,14 @@ def _cells(found: Difference, column: str) -> list[Cell]:
 
 def _remarks(found: Sequence[Against], column: str) -> list[str]:
     unit = " in percentage points" if column == "accuracy" else ""
-    notes = [
-        f"differences{unit}: means over the seeds that both methods have, paired, with the 95 % "
-        "interval of Student's t distribution where there are several that vary"
-    ]
     parts = [part for one in found for part in (one.final, one.rounds) if part is not None]
-    if any(part.mean is None for part in parts):
-        notes.append(
-            f"{NONE}: no difference unless both methods have an end, or reach the target, in all "
-            "of these seeds"
-        )
-    return notes
+    notes = {
+        f"differences{unit}: means over the seeds that both methods have, paired, with the 95 % "
+        "interval of Student's t distribution where there are several that vary": True,
+        f"{NONE}: no difference unless both methods have an end, or reach the target, in all "
+        "of these seeds": any(part.mean is None for part in parts),
+    }
+    return [text for text, holds in notes.items() if holds]
 
 
 def kind(statuses: Iterable[str]) -> str:
@@ -282,6 +265,16 @@ def _seeds(s: Summary) -> Cell:
     return Cell(f"{s.seeds} of {planned}" if planned > s.seeds else str(s.seeds), s.seeds)
 
 
+def _final(s: Summary) -> Cell:
+    """The last value, which is compared with others where it is of all clients."""
+    return Cell(s.final, None if s.measured else s.end(s.metric).mean)
+
+
+def _outcome(s: Summary) -> Cell:
+    some = f"{s.reached} of {s.seeds} seeds reached it"
+    return Cell(some if 0 < s.reached < s.seeds else s.status, kind=kind(s.statuses))
+
+
 def _spent(s: Summary, name: str, aimed: bool) -> Cell:
     """Spent until the target, or in all; only rounds have a deviation, as other counts follow."""
     found = s.needed.get(name, UNKNOWN) if aimed else s.end(SPENT[name])
@@ -294,11 +287,8 @@ def _spent(s: Summary, name: str, aimed: bool) -> Cell:
 
 def _compressed(summaries: Sequence[Summary]) -> bool:
     """Whether bytes say more than vectors: methods differ in their bytes per vector."""
-    ratios = []
-    for s in summaries:
-        spent, vectors = s.end("bytes").mean, s.end("vectors").mean
-        if spent and vectors:
-            ratios.append(spent / vectors)
+    spent = [(s.end("bytes").mean, s.end("vectors").mean) for s in summaries]
+    ratios = [total / vectors for total, vectors in spent if total and vectors]
     return bool(ratios) and max(ratios) > 1.01 * min(ratios)
 
 

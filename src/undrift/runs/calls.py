@@ -61,14 +61,11 @@ MOST_FACTORS = 10_000
 
 def labelled(methods: Methods) -> dict[str, Method]:
     """Label -> method; a method without a label has that of its class."""
-    found = dict[str, Method]()
-    several: Any = methods if isinstance(methods, Mapping | list | tuple) else [methods]
-    for one in several:
-        if isinstance(several, Mapping):
-            found[str(one)] = several[one]
-        else:
-            found[type(one).__name__] = one
-    if len(found) < max(len(several), 1) or not fits([*found], list[Label]):
+    listed = methods if isinstance(methods, list | tuple) else [methods]
+    by_class = [(type(one).__name__, one) for one in listed]
+    pairs: list[Any] = [*methods.items()] if isinstance(methods, Mapping) else by_class
+    found = {str(label): one for label, one in pairs}
+    if len(found) < max(len(pairs), 1) or not fits([*found], list[Label]):
         text = f"give a method, or several by labels that differ, each {describe(Label)}"
         raise BadParameters("run", {"method": not_allowed("method", methods, text)})
     return found
@@ -181,19 +178,9 @@ def _problem(
         kind, preset = catalog.find(problem)
     except ValueError as error:
         raise BadParameters("run", {"problem": str(error)}) from None
-    wrong, own = dict[str, str](), preset
-    for name, value in parameters.items():
-        if name in hints(kind):
-            own[name] = value
-        else:
-            what = f"setting or parameter of {problem}"
-            wrong[name] = unknown(what, name, [*hints(kind), *settings])
-    try:
-        found = kind(**own)
-    except BadParameters as error:
-        wrong |= error.problems
-    if wrong:
-        raise BadParameters("run", wrong)
+    names = [*hints(kind), *settings]
+    what = f"setting or parameter of {problem}"
+    found: Named = made(kind, {**preset, **parameters}, kind=what, names=names)
     return found
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,22 @@ SHARE = 0.1
 """The clients that ``worst10`` is the mean of: the worst tenth of them, at least one."""
 
 
-class ClientHistory(Mapping[str, Floats]):
+class RowColumns(Mapping[str, Floats]):
+    """The columns of some rows by name, but for those that are not numbers of their own."""
+
+    about: ClassVar[Collection[str]] = ()
+
+    def __init__(self, rows: Iterable[Row]):
+        self._rows = [*rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(n for row in self._rows for n in row if n not in self.about))
+
+    def __len__(self) -> int:
+        return len([*iter(self)])
+
+
+class ClientHistory(RowColumns):
     """Metrics by name, each ``[rows, clients]``: those of the server's model on every client's own
     samples, and as ``local_loss`` and so on those of the client's own model.
 
@@ -35,8 +50,7 @@ class ClientHistory(Mapping[str, Floats]):
     without test samples where others have some, or without a model of its own.
     """
 
-    def __init__(self, rows: Iterable[Row]):
-        self._rows = [*rows]
+    about = ABOUT
 
     @property
     def of(self) -> str:
@@ -63,12 +77,6 @@ class ClientHistory(Mapping[str, Floats]):
         nothing = [math.nan] * self.clients
         found = [row.get(metric, nothing) for row in self._rows]
         return np.array(found, dtype=np.float64)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(n for row in self._rows for n in row if n not in ABOUT))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
 
     def __repr__(self) -> str:
         known = {name: v[~np.isnan(v)] for name, v in self.last.items()}

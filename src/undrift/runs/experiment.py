@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 
 from undrift._device import absent
 from undrift.core.params import values
@@ -12,14 +12,7 @@ from undrift.core.problem import Unsupported
 from undrift.core.stopping import USUALLY
 from undrift.engines.checkpoint import Shelf
 from undrift.records import models
-from undrift.records.folder import (
-    CHECKPOINTS,
-    Folder,
-    Outcome,
-    Recipe,
-    checkpoint,
-    together,
-)
+from undrift.records.folder import CHECKPOINTS, Digests, Folder, Outcome, Recipe, checkpoint
 from undrift.records.journal import Journal
 from undrift.records.part import PART, WHOLE, RunPart
 from undrift.records.rows import Key
@@ -35,7 +28,7 @@ from undrift.runs.trial import (
     Trial,
     TrialRules,
 )
-from undrift.spec.errors import BadSpec, Complaint
+from undrift.spec.errors import BadSpec, Complaint, keys_of
 from undrift.spec.schema import Spec
 
 LASTING = 2**26
@@ -52,8 +45,8 @@ class Experiment:
     seeds: Sequence[int]
     rules: TrialRules = NO_RULES
     """What ends a method before its last round."""
-    data: str | None = None
-    """The digest of the data, for all seeds."""
+    data: Digests = None
+    """The digest of the data; of each seed's, where a seed decides the problem."""
     code: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     """Digests of what the program gave to the run, by name; a spec has its files instead."""
     draws: Callable[[int], int] = int
@@ -66,8 +59,6 @@ class Experiment:
     """Whether a method that the problem or its author's code fails is an outcome, not an error."""
     part: RunPart = WHOLE
     """What is run of it."""
-    data_of: Mapping[int, str | None] = dataclasses.field(default_factory=dict)
-    """The digest of each seed's data, where a seed decides the problem."""
     _laid: dict[int, list[Task]] = dataclasses.field(default_factory=dict, repr=False)
 
     @cached_property
@@ -107,13 +98,10 @@ class Experiment:
 
         ``announce`` is told what is trained next; ``journal`` records it instead of the folder.
         """
-        ended = dict[Key, Outcome]()
-        for outcome in folder.outcomes() if folder else ():
-            ended[outcome.key] = outcome
+        ended = {outcome.key: outcome for outcome in (folder.outcomes() if folder else ())}
+        wanted = {key: k for key, k in self.order.items() if only is None or key in only}
         with threads(self.tasks[0].problem, self.tasks[0].setup):
-            for (label, seed), k in self.order.items():
-                if only is not None and (label, seed) not in only:
-                    continue
+            for (label, seed), k in wanted.items():
                 if before := ended.get((label, seed)):
                     yield MethodResult(before)
                     continue
@@ -191,17 +179,17 @@ def make(spec: Spec, build: Build = build_all, part: RunPart = WHOLE) -> Experim
     complaints: list[Complaint] = []
     first, *others = spec.seeds if spec.anew else spec.seeds[:1]
     tasks = lay_out(spec, first, complaints, build)
-    data_of = {first: tasks[0].problem.digest() if tasks else None}
+    data = {str(first): tasks[0].problem.digest() if tasks else None}
     for seed in others if tasks else ():  # built again in turn: memory may not hold all of them
         again = lay_out(spec, seed, complaints, build)
-        data_of[seed] = again[0].problem.digest() if again else None
+        data[str(seed)] = again[0].problem.digest() if again else None
 
     goal = spec.best or spec.stop or USUALLY
     rules = TrialRules(spec.target, spec.stop, goal, accuracy=spec.target_accuracy)
     # What is measured of clients is known with the first row, and what nodes hold is not here.
     if tasks and build is build_all and not spec.per_client:
-        for field, text in unmeasured(rules, tasks[0]).items():
-            complaints.append(spec.origin.complaint(tuple(field.split(".")), text))
+        wrong = unmeasured(rules, tasks[0])
+        complaints += [spec.origin.complaint(keys_of(at), text) for at, text in wrong.items()]
     if complaints:
         raise BadSpec(complaints)
     return Experiment(
@@ -209,11 +197,10 @@ def make(spec: Spec, build: Build = build_all, part: RunPart = WHOLE) -> Experim
         tasks,
         spec.seeds,
         rules=rules,
-        data=reduce(together, data_of.values()),
+        data=data if spec.anew else data[str(first)],
         draws=spec.draws_at,
         lay=(lambda seed: lay_out(spec, seed, [], build)) if spec.anew else None,
         alike=spec.vary == ["draws"],
         tolerant=True,
         part=part,
-        data_of=data_of if spec.anew else {},
     )

@@ -15,15 +15,9 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock, Thread
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -41,7 +35,7 @@ from undrift.runs.trial import MethodResult, StopSignal
 from undrift.spec.reader import load
 
 Answer = TypeVar("Answer")
-LOOK = 0.2
+LOOK = 0.05
 """Seconds between looks at new rows."""
 STOP, DRAWN = "stop", "drawn"
 """Empty files: in the folder, jobs are to stop; in a part, its seed has changed something."""
@@ -70,8 +64,8 @@ class JobStart(NamedTuple):
     """What this process changes of the folder's spec, as after ``-s``."""
     pause: float
     threads: int
-    openmp: str | None
-    """OMP_NUM_THREADS, which Dask and Ray set for their processes."""
+    openmp: dict[str, str]
+    """OMP_NUM_THREADS, if it is set; Dask and Ray set it for their processes."""
     deterministic: bool
 
 
@@ -89,8 +83,7 @@ def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
     """Run one method with one seed; ``None`` if it was stopped before it began."""
     torch.set_num_threads(start.threads)
     os.environ.pop(OPENMP, None)
-    if start.openmp is not None:
-        os.environ[OPENMP] = start.openmp
+    os.environ.update(start.openmp)
     if start.deterministic:
         deterministic()
     folder, experiment = Folder(Path(start.folder)), _experiment(*start[:3])
@@ -100,20 +93,11 @@ def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
         if isinstance(event, Measured) and event.drawn:
             journal.file(DRAWN).touch()
 
-    with ALONE:
+    stop, mine = StopFile(folder.file(PARTS) / STOP), [(label, seed)]
+    with ALONE, closing(journal):
         journal.mend()
-        try:
-            for result in experiment.run(
-                folder,
-                emit,
-                StopFile(folder.file(PARTS) / STOP),
-                start.pause,
-                [(label, seed)],
-                journal=journal,
-            ):
-                return result.outcome
-        finally:
-            journal.close()
+        for result in experiment.run(folder, emit, stop, start.pause, mine, journal=journal):
+            return result.outcome
     return None
 
 
@@ -144,7 +128,7 @@ def run_jobs(
         () if store == "auto" else (f"engine.store={store}",),
         pause,
         torch.get_num_threads(),
-        os.environ.get(OPENMP),
+        {OPENMP: os.environ[OPENMP]} if OPENMP in os.environ else {},
         torch.are_deterministic_algorithms_enabled(),
     )
     shown = {key: part.news(0)[1] for key, part in parts.items()}
@@ -177,7 +161,10 @@ def run_jobs(
                     elif _ready(experiment, key, ended, parts):
                         del waiting[key]
                         running[workers.submit(run_part, start, *key)] = key
-                done = _ended(running)
+                time.sleep(
+                    LOOK
+                )  # futures need not be the standard library's, which it can wait for
+                done = [future for future in running if future.done()]
                 for key in running.values():
                     show(key)
                 for future in done:
@@ -195,15 +182,6 @@ def run_jobs(
         for future in running:
             future.cancel()
         folder.gather()
-
-
-def _ended(running: Collection[Future[Answer]]) -> list[Future[Answer]]:
-    """Wait a little; those that have ended."""
-    if known := [future for future in running if isinstance(future, Future)]:
-        wait(known, LOOK, FIRST_COMPLETED)
-    else:
-        time.sleep(LOOK)
-    return [future for future in running if future.done()]
 
 
 def _ready(

@@ -230,12 +230,12 @@ def lay_out(
 ) -> list[Task]:
     """The tasks of a spec with one seed, without those that ``complaints`` are added about."""
     problems = (build or build_all)(spec, seed, complaints)
-    tasks = []
-    for entry in spec.entries:
-        problem = problems.get(entry.objective)
-        if problem is not None and (task := _task(spec, entry, problem, complaints)):
-            tasks.append(task)
-    return tasks
+    return [
+        task
+        for entry in spec.entries
+        if (problem := problems.get(entry.objective)) is not None
+        and (task := _task(spec, entry, problem, complaints))
+    ]
 
 
 def build_all(
@@ -291,9 +291,9 @@ def _task(spec: Spec, entry: Entry, problem: Problem, complaints: list[Complaint
         field = next(iter(entry.method.open_fields(THEORY, AUTO)), "name")
         complaints.append(say_where(("method", entry.place, field), str(error)))
         return None
-    for field, text in task.refuse():
-        path = path_of(field, entry.place, entry.given)
-        complaints.append(say_where(path, text))
+    complaints += [
+        say_where(path_of(field, entry.place, entry.given), text) for field, text in task.refuse()
+    ]
     engine = load(spec.engine.name)
     try:
         needs = engine.needs(task.method, problem, cohort, spec.engine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +23,10 @@ from undrift.engines import Engine, Ledger
 from undrift.records import models
 from undrift.records.differences import against, curves
 from undrift.records.folder import Folder, Outcome, Row
-from undrift.records.models import Best
 from undrift.records.rows import ENDS, Key, choose, columns, key_of
 from undrift.report.summary import summarise
 from undrift.report.tables import Differences, results
-from undrift.runs.clients import ClientHistory, at_model
+from undrift.runs.clients import ClientHistory, RowColumns, at_model
 from undrift.runs.promises import bounds_of
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
@@ -41,7 +40,7 @@ COSTS = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
 
 
-class History(Mapping[str, NDArray[np.float64]]):
+class History(RowColumns):
     """Columns by name, of the rows of one method; a value a problem does not have is NaN.
 
     ``vectors`` is what each participating client sent and received so far, in vectors of model
@@ -49,18 +48,15 @@ class History(Mapping[str, NDArray[np.float64]]):
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self._rows = [*rows]
+        super().__init__(
+            {name: v for name, v in row.items() if name not in KEYS and v is not None}
+            for row in rows
+        )
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
         if not any(column in row for row in self._rows):
             raise KeyError(f"{column} was not recorded; there are {', '.join(self)}")
         return np.array([row.get(column, np.nan) for row in self._rows])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name for row in self._rows for name in row))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
 
     @property
     def rows(self) -> list[Row]:
@@ -79,11 +75,6 @@ class History(Mapping[str, NDArray[np.float64]]):
         last = self._rows[-1] if self._rows else {}
         shown = [f"{k}={_short(v)}" for k, v in last.items() if k not in without]
         return ", ".join(shown) or "empty"
-
-
-def unlabelled(row: Row) -> Row:
-    """A row of a file as a history has it: without what it is of, and what is not known."""
-    return {name: value for name, value in row.items() if name not in KEYS and value is not None}
 
 
 def _short(value: object) -> str:
@@ -113,7 +104,7 @@ class Run:
     """Clients whose work did not count, in which round and phase, and why."""
     client_rows: Sequence[Row] = dataclasses.field(default=(), repr=False)
     """What each client had at every row, if it was asked for."""
-    best: Best | None = None
+    best: models.Best | None = None
     """The best model that was measured, by the gap, else the accuracy, else the loss, or by what
     ``best`` or ``stop`` said; ``None`` where it is not known.
     """
@@ -244,8 +235,6 @@ class Runs(dict[Key, Run]):
         ``bounds`` the gap has theorems' bounds too, dashed; of methods without one a warning says
         why.
         """
-        from matplotlib.ticker import MaxNLocator
-
         from undrift.plots.columns import BOUND_OF, axis, metric
         from undrift.plots.curves import bounding, draw, entries, finish, line_styles
 
@@ -270,7 +259,7 @@ class Runs(dict[Key, Run]):
         samples = {run.problem.metric_samples for run in self.values()}
         finish(ax, axis(x), axis(column, samples=samples.pop()), zero=False)
         if x == "round":
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            ax.locator_params(axis="x", integer=True)
         shown = entries([ax])
         ax.legend([*shown.values()], [*shown], frameon=False, fontsize="small")
         return ax
@@ -304,7 +293,7 @@ class Recorded:
 
     def history(self, label: str, seed: int | None = None) -> History:
         """The columns of one method; ``seed`` may be left out where it has one."""
-        return History(map(unlabelled, _of_one(self.records, label, seed)))
+        return History(_of_one(self.records, label, seed))
 
     def per_client(self, label: str, seed: int | None = None) -> ClientHistory:
         """Each client's numbers with one method; ``seed`` may be left out where it has one."""

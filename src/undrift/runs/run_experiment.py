@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,26 +18,24 @@ from undrift.engines.checkpoint import Shelf
 from undrift.engines.options import DistributedOptions
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.records import models
+from undrift.records.differences import curves
 from undrift.records.folder import (
-    DATA_OF,
     METRIC_SAMPLES,
-    MORE_ROUNDS,
     SPECS,
     BadFolder,
     Folder,
     Row,
 )
 from undrift.records.journal import Journal, RunRecord
-from undrift.records.models import Best
 from undrift.records.part import PART, WHOLE
-from undrift.records.rows import Key, Outcome, key_of
+from undrift.records.rows import Key, Outcome
 from undrift.runs.calls import Save
 from undrift.runs.environment import environment
 from undrift.runs.events import Emit, Ended, Event, LeftOut, Measured, Notice, ignore
 from undrift.runs.experiment import Experiment
 from undrift.runs.jobs import ExecutorLike, run_jobs
 from undrift.runs.prepare import threads
-from undrift.runs.results import History, Run, Runs, unlabelled
+from undrift.runs.results import History, Run, Runs
 from undrift.runs.tensorboard import TensorBoard
 from undrift.runs.trial import PAUSE, MethodResult, RunPlace, StopSignal, Trial
 from undrift.spec.schema import Spec, Table
@@ -48,14 +45,6 @@ SPREAD = (
     "methods of undrift's or by file, no callbacks, not the engine distributed"
 )
 """Where jobs can be several."""
-
-
-class ByKey(NamedTuple):
-    """What was recorded, by label and seed."""
-
-    rows: dict[Key, list[Row]]
-    left_out: dict[Key, list[Rejection]]
-    clients: dict[Key, list[Row]]
 
 
 def run_experiment(
@@ -81,11 +70,7 @@ def run_experiment(
         return _heard(experiment, ranks)
     state = folder.state(experiment.recipe, experiment.part)
     if state == "other" and not save.overwrite:
-        found = folder.differences(experiment.recipe, experiment.part)
-        changed = "; ".join(found.values()) or "its Python files have changed"
-        more = MORE_ROUNDS if [*found] == ["rounds"] else ""
-        remedy = f"{more}Give another folder, or undrift.Save(folder, overwrite=True)"
-        raise BadFolder(f"{folder.path} holds another run: {changed}. {remedy}")
+        folder.refuse_changes(experiment.recipe, experiment.part)
     if state == "same" and not save.overwrite:
         compare(folder, experiment, emit)
         folder.tidy()
@@ -106,7 +91,7 @@ def run_experiment(
     if not folder.complete:
         raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")
     record = folder.record()
-    runs = _collect(experiment, results, _by_key(record), folder)
+    runs = _collect(experiment, results, record, folder)
     if ranks is not None:
         _tell(runs, record, ranks)
     return runs
@@ -134,38 +119,39 @@ def _heard(experiment: Experiment, ranks: Ranks) -> Runs:
         blank = torch.empty(problem.dim, dtype=problem.dtype)
         kept, best = ranks.tell()
         model = ranks.broadcast(blank.clone()).to(problem.device) if kept else None
-        found = best and Best(problem, **best, x=ranks.broadcast(blank).to(problem.device))
+        found = best and models.Best(problem, **best, x=ranks.broadcast(blank).to(problem.device))
         results.append(MethodResult(outcome, model=model, best=found))
-    return _collect(experiment, results, _by_key(RunRecord(rows, [], left_out, clients)))
+    return _collect(experiment, results, RunRecord(rows, [], left_out, clients))
 
 
 def _in_memory(experiment: Experiment, emit: Emit) -> Runs:
     """Run an experiment that is not saved."""
-    found = ByKey({}, {}, {})
+    record = RunRecord([], [], [], [])
 
     def hear(event: Event) -> None:
-        if isinstance(event, LeftOut):
-            found.left_out.setdefault((event.label, event.seed), []).extend(event.rejections)
-        elif isinstance(event, Measured):
-            key = event.label, event.seed
-            found.rows.setdefault(key, []).append(event.row)
-            if event.clients is not None:
-                found.clients.setdefault(key, []).append(event.clients)
+        if isinstance(event, LeftOut | Measured):
+            about: Row = {"label": event.label, "seed": event.seed}
+            if isinstance(event, LeftOut):
+                record.left_out.extend(about | one._asdict() for one in event.rejections)
+            else:
+                record.rows.append(about | event.row)
+                record.clients.extend([about | event.clients] if event.clients else [])
         emit(event)
 
-    return _collect(experiment, list(experiment.run(emit=hear)), found)
+    return _collect(experiment, list(experiment.run(emit=hear)), record)
 
 
 def _collect(
     experiment: Experiment,
     results: Sequence[MethodResult],
-    record: ByKey,
+    record: RunRecord,
     folder: Folder | None = None,
 ) -> Runs:
     """The runs that results and rows describe."""
     runs = Runs()
+    rows, left_out, clients = map(curves, (record.rows, record.left_out, record.clients))
     for outcome, engine, last, best, _ in results:
-        key = outcome.label, outcome.seed if outcome.same_as is None else outcome.same_as
+        label, seed = outcome.label, outcome.seed if outcome.same_as is None else outcome.same_as
         task = experiment.at(outcome.seed)[experiment.order[outcome.key]]
         found = {name: outcome.values[name] for name in task.method.open_fields(THEORY, AUTO)}
         model = None if last is None else last.clone()
@@ -175,39 +161,30 @@ def _collect(
             if outcome.best and "best" in outcome.files:
                 about: Table = outcome.best
                 x = _read(folder, task.problem, outcome.files["best"])
-                chosen = Best(task.problem, **about, x=x)
+                chosen = models.Best(task.problem, **about, x=x)
         elif engine is None and outcome.same_as is not None:
-            model, chosen = runs[key].x, runs[key].best
+            model, chosen = runs[label, seed].x, runs[label, seed].best
         runs[outcome.key] = Run(
             method=dataclasses.replace(task.method, **found) if found else task.method,
             problem=task.problem,
             engine=engine,
-            history=History(record.rows.get(key, ())),
+            history=History(rows.get(label, {}).get(seed, [])),
             status=outcome.status,
-            label=outcome.label,
+            label=label,
             seed=outcome.seed,
             note=outcome.note,
             model=model,
-            left_out=record.left_out.get(key, []),
-            client_rows=record.clients.get(key, []),
+            left_out=[
+                Rejection(*(row[name] for name in Rejection._fields))
+                for row in left_out.get(label, {}).get(seed, [])
+            ],
+            client_rows=clients.get(label, {}).get(seed, []),
             best=chosen,
             same_as=outcome.same_as,
             options=task.setup,
         )
     runs.folder = folder.path if folder else None
     return runs
-
-
-def _by_key(record: RunRecord) -> ByKey:
-    found = ByKey({}, {}, {})
-    for row in record.rows:
-        found.rows.setdefault(key_of(row), []).append(unlabelled(row))
-    for row in record.clients:
-        found.clients.setdefault(key_of(row), []).append(row)
-    for row in record.left_out:
-        one = Rejection(*(row[name] for name in Rejection._fields))
-        found.left_out.setdefault(key_of(row), []).append(one)
-    return found
 
 
 def _read(folder: Folder, problem: Problem, file: str) -> Tensor:
@@ -237,8 +214,7 @@ def run_in_folder(
         else:
             begin(folder, experiment)
         if loggers:
-            labels = [task.label for task in experiment.tasks]
-            names = {label: models.stem(k, label) for k, label in enumerate(labels)}
+            names = {t.label: models.stem(k, t.label) for k, t in enumerate(experiment.tasks)}
             board = TensorBoard(folder.file("tensorboard"), names, emit)
             emit = board.hear
         pause = PAUSE if pause is None else pause
@@ -272,13 +248,9 @@ def begin(folder: Folder, experiment: Experiment) -> None:
     about = environment(str(recipe.document().get("device", "cpu")))
     about |= {METRIC_SAMPLES: problem.metric_samples, SPECS: [recipe.identity]}
     about |= {"note": problem.note, "data": experiment.data, "code": experiment.code}
-    if experiment.data_of:
-        about[DATA_OF] = experiment.data_of
-    if experiment.part != WHOLE:
-        about[PART] = experiment.part
-    held, counts = None, problem.label_counts()
-    if counts is not None:
-        held = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
+    about |= {} if experiment.part == WHOLE else {PART: experiment.part}
+    classes, counts = list(problem.class_names), problem.label_counts()
+    held = None if counts is None else {"classes": classes, "counts": counts.long().tolist()}
     folder.start(recipe, about, held)
 
 
@@ -306,11 +278,8 @@ def compare(folder: Folder, experiment: Experiment, emit: Emit) -> None:
 
 def shared(experiment: Experiment) -> Ranks | None:
     """The processes that share an experiment; ``None`` where it has but one."""
-    first = experiment.tasks[0]
-    engine = first.setup.engine
-    if not isinstance(engine, DistributedOptions):
-        return None
-    return Ranks(first.problem.device, engine.patience)
+    engine, device = experiment.tasks[0].setup.engine, experiment.tasks[0].problem.device
+    return Ranks(device, engine.patience) if isinstance(engine, DistributedOptions) else None
 
 
 def check_same(experiment: Experiment, ranks: Ranks) -> None:

@@ -22,7 +22,6 @@ from undrift.engines.work import Counters
 from undrift.records import models
 from undrift.records.folder import Folder
 from undrift.records.journal import Journal
-from undrift.records.models import Best
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, Status
 from undrift.runs.advice import advise, way_on
 from undrift.runs.callbacks import Callback, Callbacks
@@ -57,17 +56,13 @@ class TrialRules:
 
     def missing(self, row: Row) -> dict[str, str]:
         """Complaints about metrics that these rules name and a row lacks, by fields of a spec."""
-        wanted = {"target": "gap"} if self.target is not None else {}
-        if self.accuracy is not None:
-            wanted["target_accuracy"] = "accuracy"
-        for goal in (self.best, self.early):
-            if goal is not None and goal.metric is not None:
-                wanted[f"{goal.owner}.metric"] = goal.metric
-        lacking = dict[str, str]()
-        for field, name in wanted.items():
-            if row.get(name) is None:
-                lacking[field] = unknown("metric", name, row)
-        return lacking
+        wanted = {
+            "target": None if self.target is None else "gap",
+            "target_accuracy": None if self.accuracy is None else "accuracy",
+        }
+        wanted |= {f"{goal.owner}.metric": goal.metric for goal in (self.best, self.early) if goal}
+        lacking = {field: name for field, name in wanted.items() if name and row.get(name) is None}
+        return {field: unknown("metric", name, row) for field, name in lacking.items()}
 
 
 NO_RULES = TrialRules()
@@ -105,7 +100,7 @@ class MethodResult(NamedTuple):
     """The engine it ended with; ``None`` if it ended at an earlier time, or failed."""
     model: torch.Tensor | None = None
     """Its last model, or the last sound one if it diverged; ``None`` as for the engine."""
-    best: Best | None = None
+    best: models.Best | None = None
     """Its best model, where it was looked for in this process."""
     lasts: bool = False
     """Whether its state was kept, for more rounds to begin from."""
@@ -133,7 +128,7 @@ class Trial:
         found = {name: values(task.method)[name] for name in task.written.open_fields(AUTO)}
         if found and self.engine.told(found) != found:
             raise Parted(f"the processes of the run found other values of {', '.join(found)}")
-        self.best = Best(task.problem, rules.best) if place is None or place.folder else None
+        self.best = models.Best(task.problem, rules.best) if place is None or place.folder else None
         self.callbacks = Callbacks(rules.callbacks, task.label, seed) if rules.callbacks else None
         self.seconds = 0.0
         self.alarm: Alarm | None = None

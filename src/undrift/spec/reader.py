@@ -71,15 +71,18 @@ def load(
     it is read to ``tune`` it. The Python files that a spec names are executed; ``code`` is called
     before that, and may raise. Raises :class:`BadSpec`.
     """
-    text = text_of(source)
-    return Reader(parsed(text, str(source)), Origin(str(source), text), code, tune).spec(flags)
+    return parse(text_of(source), str(source), flags, code, tune)
 
 
 def parse(
-    text: str, source: str = "spec", flags: Iterable[str] = (), code: Code | None = None
+    text: str,
+    source: str = "spec",
+    flags: Iterable[str] = (),
+    code: Code | None = None,
+    tune: bool = False,
 ) -> Spec:
     """A spec from its text; files of methods are looked for beside ``source``."""
-    return Reader(parsed(text, source), Origin(source, text), code).spec(flags)
+    return Reader(parsed(text, source), Origin(source, text), code, tune).spec(flags)
 
 
 class Reader:
@@ -104,10 +107,8 @@ class Reader:
         # A flag is for the methods that have its field, so that their classes are needed first.
         for flag in flags:
             self.override(flag, kinds)
-        calls = dict[str, UserCall]()
-        for key in CALLS:
-            if key in self.document and (call := self.call(key)):
-                calls[key] = call
+        named_calls = [(key, self.call(key)) for key in CALLS if key in self.document]
+        calls = {key: call for key, call in named_calls if call}
         problem = self.problem(calls)
         tuning = Tuning()
         with self.complaining(("tune",)):
@@ -242,9 +243,7 @@ class Reader:
                 space[name] = found
         if len(space) < len(written):  # and there are complaints
             return
-        if not space:
-            yield table, {}
-        elif self.tune:
+        if self.tune or not space:
             first = {name: whole(name, kind, some.ends[0]) for name, some in space.items()}
             yield table | first, space
         else:
