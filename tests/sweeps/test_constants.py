@@ -11,7 +11,7 @@ from torch import nn
 import undrift as ud
 from undrift.problems.named import build
 from undrift.sweeps import constants
-from undrift.sweeps.constants import estimate
+from undrift.sweeps.constants import estimate, lanczos
 
 EXACT = {
     "quadratic": ("quadratic", {"clients": 8, "dim": 6}),
@@ -69,6 +69,40 @@ def test_constants_of_a_network_are_those_of_dense_hessians():
     assert_allclose(found.delta_B, np.abs(np.linalg.eigvalsh(gaps)).max(), rtol=0.01)
     square = np.linalg.eigvalsh((gaps @ gaps).mean(0)).max()
     assert_allclose(found.delta_A, np.sqrt(square), rtol=0.01)
+
+
+def test_rows_that_cannot_be_extreme_are_left_out():
+    rng = np.random.default_rng(0)
+    scale = np.array([1.0, 10.0, 2.0, 100.0, 3.0])[:, None, None]
+    drawn = scale * rng.standard_normal((5, 40, 40))
+    matrices = torch.from_numpy(drawn + drawn.transpose(0, 2, 1))
+    asked = list[list[int]]()
+
+    def on(rows):
+        asked.append(rows.tolist())
+        return lambda v: (matrices[rows] @ v.unsqueeze(-1)).squeeze(-1)
+
+    low, high = lanczos(on, torch.from_numpy(rng.standard_normal((5, 40))))
+    known = np.linalg.eigvalsh(matrices.numpy())
+    assert low[0] == pytest.approx(known.min(), rel=0.01)
+    assert high[0] == pytest.approx(known.max(), rel=0.01)
+    assert asked[0] == [0, 1, 2, 3, 4]
+    assert asked[-1] == [3]
+
+
+@pytest.mark.parametrize("given", ["quadratic", None])
+def test_only_problems_have_constants(given):
+    with pytest.raises(ud.BadParameters, match="give a problem itself") as caught:
+        estimate(given)
+    assert list(caught.value.problems) == ["problem"]
+
+
+def test_gradients_that_overflow_are_refused():
+    inputs = samples(20)[0] * 1e160
+    parts = np.array_split(np.arange(20), 2)
+    problem = ud.Neural(nn.Linear(5, 1), (inputs, inputs[:, :1]), parts, loss=nn.MSELoss())
+    with pytest.raises(ud.Unsupported, match="gradients are not finite"):
+        estimate(problem.to(torch.float64, torch.device("cpu")))
 
 
 def test_noise_has_the_variance_that_was_asked_for():

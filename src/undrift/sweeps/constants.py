@@ -12,13 +12,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.problem import Constants, Problem, Unsupported
+from undrift._device import upload
+from undrift.core.params import BadParameters, not_allowed
+from undrift.core.problem import Constants, MiniBatch, Oracle, Problem, Unsupported
 from undrift.core.streams import Streams
 from undrift.engines.batches import Batches
 
@@ -26,7 +28,7 @@ STEPS = 50
 """Of gradient descent to a second point, where the minimiser is not known."""
 LOOK, MOST = 5, 120
 """Steps of Lanczos' method from one look at its errors to the next, and in all."""
-TOLERANCE, FLOOR = 0.01, 1e-5
+TOLERANCE, FLOOR = 0.01, 3e-6
 """Errors of eigenvalues that are small enough: relative to themselves, and to the largest."""
 CLIENTS = 4
 """Those of whom delta_B is taken: the ones that differed most on the way to delta_A."""
@@ -78,38 +80,7 @@ class Estimates:
         return "\n".join([*lines, f"{self.gradients:,} gradients of single clients{self.part}"])
 
 
-class Subset(NamedTuple):
-    """The clients and samples that products are taken of: all where they are not too many."""
-
-    members: np.ndarray
-    batch: np.ndarray | None
-    """Positions ``[C, B]`` among each client's own samples, -1 for none; ``None`` for all."""
-    left_out: str
-    """What is not in it, in words."""
-
-    @classmethod
-    def of(cls, problem: Problem, rng: np.random.Generator) -> Subset:
-        """All of a problem, or a random part of it that costs no more than is allowed."""
-        most, n, held = WORK // problem.dim, problem.clients, np.array(problem.samples)
-        # Rather few clients whole than all of them in part: Hessians of few samples are larger.
-        some = max(min(COORDINATES // problem.dim, most * n // max(sum(held), 1)), FEWEST)
-        members = np.arange(n) if some >= n else rng.permutation(n)[:some]
-        held, batch, each = held[members, None], None, max(FEWEST, most // len(members))
-        if problem.sampled and held.sum() > most and held.max() > each:
-            mine = np.arange(held.max()) < held
-            order = np.where(mine, rng.random(mine.shape), 2).argsort(1)[:, :each]
-            batch = np.where(order < held, order, -1)
-        part = f", of {len(members)} of {n} clients and "
-        part += "all of their samples" if batch is None else f"at most {each} samples of each"
-        return cls(members, batch, part if some < n or batch is not None else "")
-
-    def half(self, everyone: int) -> Subset:
-        """Half of the samples, and of the clients if not ``everyone`` is in it."""
-        kept = slice(len(self.members) // (1 if len(self.members) == everyone else 2))
-        batch = None if self.batch is None else self.batch[kept, : self.batch.shape[1] // 2]
-        return Subset(self.members[kept], batch, self.left_out)
-
-
+@torch.no_grad()
 def estimate(
     problem: Problem, points: Sequence[Tensor] | None = None, seed: int = 0, draws: int = 32
 ) -> Estimates:
@@ -128,9 +99,11 @@ def estimate(
     >>> abs(found.constants.L / problem.constants.L - 1) < 0.01
     True
     """
+    if not isinstance(problem, Problem):
+        text = "give a problem itself, as undrift.problems.build makes it by its name"
+        raise BadParameters("estimate", {"problem": not_allowed("problem", problem, text)})
     exact, rng = problem.to(torch.float64, problem.device), np.random.default_rng(seed)
-    part = Subset.of(exact, rng)
-    f = Curvature(exact, part)
+    f, left_out = Curvature.of(exact, rng)
     places = [x.to(f.like) for x in ([exact.start()] if points is None else points)]
     first = f.extremes(places[0], rng)
     if points is None:
@@ -138,22 +111,18 @@ def estimate(
         places.append(f.descended(places[0], first["L"][0]) if best is None else best.to(f.like))
     found = worst([first, *(f.extremes(x, rng) for x in places[1:])]) | f.deltas(places[-1], rng)
     sigma, spread = f.noise(places[0], Streams(seed), draws)
-    zeta = max(f.dissimilarity(x) for x in places)
+    zeta = max(float(f.rows(x).var(0, correction=0).sum().sqrt()) for x in places)
     errors = {name: error for name, (_, error) in found.items()} | {"noise": spread}
-    gradients = f.gradients
-    if part.left_out:
-        f = Curvature(exact, part.half(exact.clients))
-        rough = worst([f.extremes(x, rng) for x in places]) | f.deltas(places[-1], rng)
+    if left_out:
+        n = len(f.members)
+        half = f.some(np.arange(n if n == exact.clients else n // 2), share=2)
+        rough = worst([half.extremes(x, rng) for x in places]) | half.deltas(places[-1], rng)
         for name, (value, _) in rough.items():
             # Were it noise: that of half the data is larger by the root of 2.
             errors[name] += abs(value - found[name][0]) / (math.sqrt(2) - 1)
-        gradients += f.gradients
-    if not all(math.isfinite(value) for value, _ in found.values()):
-        text = "gradients are not finite where constants are estimated: scale inputs and targets"
-        raise Unsupported(f"{type(problem).__name__}: {text}")
     # Four digits: rounding errors of another machine, or of another day, change no step.
     values = {name: float(f"{value:.4g}") for name, (value, _) in found.items()}
-    return Estimates(Constants(**values), zeta, sigma, errors, gradients, part.left_out)
+    return Estimates(Constants(**values), zeta, sigma, errors, sum(f.spent), left_out)
 
 
 def worst(found: Sequence[Found]) -> Found:
@@ -163,42 +132,82 @@ def worst(found: Sequence[Found]) -> Found:
 
 
 class Curvature:
-    """Products with the Hessians of a part of a problem in float64."""
+    """Gradients of some clients, and products with their Hessians, in float64.
 
-    def __init__(self, problem: Problem, part: Subset):
-        self.problem, self.gradients = problem, 0
-        self.members = part.members
-        self.oracle = problem.at(None if len(part.members) == problem.clients else part.members)
+    ``batch`` has positions ``[C, B]`` among each client's own samples, -1 for none; ``None`` for
+    all. ``spent`` counts gradients of single clients.
+    """
+
+    def __init__(
+        self, problem: Problem, members: np.ndarray, batch: np.ndarray | None, spent: list[int]
+    ):
+        self.problem, self.members, self.batch, self.spent = problem, members, batch, spent
         self.like = problem.start().to(problem.device, torch.float64)
-        self.samples = (
-            None if part.batch is None else torch.as_tensor(part.batch).to(self.like.device)
-        )
+        # Clients with about as many samples lie side by side: little is padded.
+        sizes = np.frexp(np.array(problem.samples)[members])[1]
+        self.pieces = list[tuple[np.ndarray, Oracle, MiniBatch]]()
+        for which in (np.flatnonzero(sizes == size) for size in np.unique(sizes)):
+            drawn = () if batch is None else (upload(batch[which], problem.device),)
+            self.pieces.append((which, problem.at(members[which]), drawn))
 
-    def grads(self, y: Tensor) -> Tensor:
-        """Of all clients, each at its own row of ``y [C, d]``."""
-        self.gradients += len(y)
-        with torch.no_grad():
-            return self.oracle.grad(y, self.samples)
+    @classmethod
+    def of(cls, problem: Problem, rng: np.random.Generator) -> tuple[Curvature, str]:
+        """All of a problem, or a random part of it that costs no more than is allowed, and what is
+        not in it, in words.
+        """
+        most, n, held = WORK // problem.dim, problem.clients, np.array(problem.samples)
+        # Rather few clients whole than all of them in part: Hessians of few samples are larger.
+        some = max(min(COORDINATES // problem.dim, most * n // max(sum(held), 1)), FEWEST)
+        members = np.arange(n) if some >= n else rng.permutation(n)[:some]
+        held, batch, each = held[members, None], None, max(FEWEST, most // len(members))
+        if problem.sampled and held.sum() > most and held.max() > each:
+            mine = np.arange(held.max()) < held
+            order = np.where(mine, rng.random(mine.shape), 2).argsort(1)[:, :each]
+            batch = np.where(order < held, order, -1)
+        part = f", of {len(members)} of {n} clients and "
+        part += "all of their samples" if batch is None else f"at most {each} samples of each"
+        return cls(problem, members, batch, []), part if some < n or batch is not None else ""
 
-    def rows(self, x: Tensor) -> Tensor:
-        """One vector for all clients."""
-        return x.expand(len(self.members), -1)
+    def some(self, rows: np.ndarray, share: int = 1) -> Curvature:
+        """Some of the clients; of a part of their samples, one in ``share``."""
+        batch = None if self.batch is None else self.batch[rows, : self.batch.shape[1] // share]
+        return Curvature(self.problem, self.members[rows], batch, self.spent)
 
-    def times(self, x: Tensor, v: Tensor) -> Tensor:
-        """H_i v_i for the rows ``v [C, d]`` of all clients at ``x``."""
-        self.gradients += 2 * len(v)
-        with torch.no_grad():
-            return self.oracle.hessian(self.rows(x), v, self.samples)
+    def rows(
+        self,
+        x: Tensor,
+        v: Tensor | None = None,
+        draw: Callable[[np.ndarray], MiniBatch] | None = None,
+    ) -> Tensor:
+        """Gradients ``[C, d]`` of all clients at ``x``, or products of their Hessians with the rows
+        of ``v``, which may be one for all; ``draw`` gives other samples of some clients.
+        """
+        n = len(self.members)
+        self.spent.append(n if v is None else 2 * n)
+        found = self.like.new_empty(n, len(x))
+        for which, oracle, batch in self.pieces:
+            y, drawn = x.expand(len(which), -1), draw(self.members[which]) if draw else batch
+            # Losses that compare models with the one that local training began at.
+            oracle.begin(y, y)
+            found[which] = (
+                oracle.grad(y, *drawn)
+                if v is None
+                else oracle.hessian(y, v.expand(n, -1)[which], *drawn)
+            )
+        if not bool(found.isfinite().all()):
+            text = (
+                "gradients are not finite where constants are estimated: scale inputs and targets"
+            )
+            raise Unsupported(f"{type(self.problem).__name__}: {text}")
+        return found
 
     def extremes(self, x: Tensor, rng: np.random.Generator) -> Found:
         """L and mu, of all clients and of their mean."""
-        # Losses that compare models with the one that local training began at.
-        self.oracle.begin(self.rows(x), self.rows(x))
-        found = Found()
-        every = lanczos(lambda v: self.times(x, v), self._random(len(self.members), rng))
-        mean = lanczos(lambda v: self.times(x, self.rows(v)).mean(0), self._random(1, rng))
+        found, n = Found(), len(self.members)
+        every = lanczos(lambda rows: partial(self.some(rows).rows, x), self._random(n, rng))
+        mean = lanczos(lambda _: lambda v: self.rows(x, v).mean(0, True), self._random(1, rng))
         for name, (low, high) in (("", every), ("_mean", mean)):
-            L, mu = max(high, (-low[0], low[1])), low
+            L, mu = largest((low, high)), low
             if -ROUNDING * L[0] < mu[0] < 0:
                 mu = 0.0, mu[1]
             found |= {f"L{name}": L, f"mu{name}": mu}
@@ -208,87 +217,97 @@ class Curvature:
         """delta_A and delta_B, of which the clients are those that differ most from the mean."""
         apart = self.like.new_zeros(len(self.members))
 
+        def gaps(v: Tensor) -> Tensor:
+            once = self.rows(x, v)
+            return once - once.mean(0)
+
         def squares(v: Tensor) -> Tensor:
             # The mean of (H_i - H)^2 is that of H_i (H_i - H).
-            once = self.times(x, self.rows(v))
-            once = once - once.mean(0)
+            once = gaps(v)
             torch.maximum(apart, once.norm(dim=-1), out=apart)
-            return self.times(x, once).mean(0, keepdim=True)
+            return self.rows(x, once).mean(0, True)
 
-        def differences(v: Tensor) -> Tensor:
-            every = [self.times(x, self.rows(row)) for row in v]
-            return torch.stack([rows[i] - rows.mean(0) for i, rows in zip(far, every, strict=True)])
+        def difference(i: Tensor, _: np.ndarray) -> Callable[[Tensor], Tensor]:
+            return lambda v: gaps(v)[i]
 
-        _, (square, error) = lanczos(squares, self._random(1, rng), least=False)
+        _, (square, error) = lanczos(lambda _: squares, self._random(1, rng), least=False)
         delta = math.sqrt(max(square, 0.0))
-        far = apart.topk(min(CLIENTS, len(apart))).indices.tolist()
-        low, high = lanczos(differences, self._random(len(far), rng))
         half = error / (2 * delta) if delta else math.sqrt(error)
-        return {"delta_A": (delta, half), "delta_B": max(high, (-low[0], low[1]))}
+        far = apart.topk(min(CLIENTS, len(apart))).indices.unsqueeze(1)
+        ends = [lanczos(partial(difference, i), self._random(1, rng)) for i in far]
+        return {"delta_A": (delta, half), "delta_B": max(map(largest, ends))}
 
     def descended(self, x: Tensor, L: float) -> Tensor:
         """A point on the way to the minimiser of f."""
         for _ in range(STEPS if L else 0):
-            x = x - self.grads(self.rows(x)).mean(0) / L
+            x = x - self.rows(x).mean(0) / L
         return x
-
-    def dissimilarity(self, x: Tensor) -> float:
-        rows = self.grads(self.rows(x))
-        return float((rows - rows.mean(0)).square().sum(-1).mean().sqrt())
 
     def noise(self, x: Tensor, streams: Streams, draws: int) -> tuple[float, float]:
         """sigma and its standard error; 0 where gradients of local steps are exact."""
         batches = Batches(streams, self.problem, 1 if self.problem.sampled else None)
         if batches.whole:
             return 0.0, 0.0
-        mean, squares = self.grads(self.rows(x)), []
-        for step in range(draws):
-            with torch.no_grad():
-                rows = self.oracle.grad(self.rows(x), *batches.draw(self.members, 0, step))
-            self.gradients += len(rows)
-            squares.append(float((rows - mean).square().sum(-1).mean()))
+        mean = self.rows(x)
+        squares = [
+            float((self.rows(x, draw=draw) - mean).square().sum(-1).mean())
+            for draw in (partial(batches.draw, round=0, step=step) for step in range(draws))
+        ]
         sigma = math.sqrt(np.mean(squares))
-        error = float(np.std(squares, ddof=1)) / math.sqrt(draws)
-        return sigma, error / (2 * sigma) if sigma else 0.0
+        return sigma, float(np.std(squares, ddof=1)) / math.sqrt(draws) / (2 * sigma or 1.0)
 
     def _random(self, rows: int, rng: np.random.Generator) -> Tensor:
         return torch.from_numpy(rng.standard_normal((rows, self.problem.dim))).to(self.like)
 
 
+def largest(ends: tuple[Extreme, Extreme]) -> Extreme:
+    """The one that is larger in absolute value."""
+    (bottom, error), high = ends
+    return max(high, (-bottom, error))
+
+
+def fine(value: float, most: float) -> float:
+    """The error of an extreme eigenvalue that is small enough."""
+    # Of a small negative one little more than the sign is of use.
+    return max(TOLERANCE * (value if value > 0 else max(-value, most / 10)), FLOOR * most)
+
+
 def lanczos(
-    product: Callable[[Tensor], Tensor], v: Tensor, least: bool = True
+    on: Callable[[np.ndarray], Callable[[Tensor], Tensor]], v: Tensor, least: bool = True
 ) -> tuple[Extreme, Extreme]:
     """The least and the largest eigenvalue of symmetric matrices, one for each row of ``v [C, d]``.
 
-    It ends once the largest, and with ``least`` the least too, are accurate enough. Without
-    orthogonalisation: eigenvalues may be found twice, which does no harm to extremes.
+    ``on(rows)`` is the product with those of some rows. A row is left out once its largest
+    eigenvalue, and with ``least`` its least too, is accurate enough or can no longer be that of
+    all. Without orthogonalisation: eigenvalues may be found twice, which does no harm to extremes.
     """
     v = v / v.norm(dim=-1, keepdim=True)
-    before, beta, diagonal, beside = v, v.new_zeros(len(v), 1), list[Tensor](), list[Tensor]()
+    rows, before, beta = np.arange(len(v)), v, v.new_zeros(len(v), 1)
+    product, small, bounds = on(rows), v.new_empty(len(v), 2, 0), v.new_empty(4, len(v))
     for step in range(1, MOST + 1):
         w = product(v) - beta * before
         size = (w * v).sum(-1, keepdim=True)
-        # Rows of which nothing is left add no eigenvalue of their own.
-        diagonal.append(torch.where(v.any(-1, keepdim=True), size, diagonal[0] if beside else size))
-        w = w - diagonal[-1] * v
-        before, beta = v, w.norm(dim=-1, keepdim=True)
-        v = w / beta.clamp(min=torch.finfo(v.dtype).tiny)
-        beside.append(beta)
+        w = w - size * v
+        beta = w.norm(dim=-1, keepdim=True)
+        # Where nothing is left, once more from here: what it finds are eigenvalues too.
+        before, v = v, torch.where(beta > 0, w / beta, v)
+        small = torch.cat([small, torch.stack([size, beta], 1)], 2)
         if step % LOOK:
             continue
-        off = torch.cat(beside, 1)[:, :-1]
-        small = torch.cat(diagonal, 1).diag_embed() + off.diag_embed(1) + off.diag_embed(-1)
-        values, vectors = torch.linalg.eigh(small)
-        errors = (beta * vectors[:, -1]).abs()
-        # What is not yet so low or high in one row may still become that.
-        low, high = values[:, 0], values[:, -1]
-        below, above = (low - errors[:, 0]).min(), (high + errors[:, -1]).max()
-        bottom, top = float(low.min()), float(high.max())
-        ends = (bottom, bottom - float(below)), (top, float(above) - top)
-        most = max(abs(value) for value, _ in ends)
-        # Of a small negative eigenvalue little more than the sign is of use.
-        close = (TOLERANCE * (v if v > 0 else max(-v, most / 10)) for v, _ in ends)
-        fine = [e <= max(t, FLOOR * most) for t, (_, e) in zip(close, ends, strict=True)]
-        if all(fine[not least :]):
+        # Of a symmetric matrix the lower half is read.
+        tridiagonal = small[:, 0].diag_embed() + small[:, 1, :-1].diag_embed(-1)
+        values, vectors = torch.linalg.eigh(tridiagonal)
+        low, high, errors = values[:, 0], values[:, -1], (beta * vectors[:, -1]).abs()
+        bounds[:, rows] = torch.stack([low, low - errors[:, 0], high, high + errors[:, -1]])
+        bottom, below = bounds[:2].amin(1).tolist()
+        top, above = bounds[2:].amax(1).tolist()
+        most = max(abs(bottom), abs(top))
+        unsure = bounds[3] > top + fine(top, most)
+        unsure |= (bounds[1] < bottom - fine(bottom, most)) & least
+        kept = np.flatnonzero(unsure[rows].numpy(force=True))
+        if not len(kept):
             break
-    return ends
+        if 2 * len(kept) <= len(rows):
+            v, before, beta, small = (part[kept] for part in (v, before, beta, small))
+            product = on(rows := rows[kept])
+    return (bottom, bottom - below), (top, above - top)
