@@ -20,28 +20,28 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.choosing import method
 from undrift.core.params import values
 from undrift.methods import registry
 from undrift.records.folder import Folder
 from undrift.spec.document import toml
 from undrift.spec.schema import as_toml
+from undrift.tuning.recipes import by_step
 
 STEPS = [2.0**-k for k in range(7)]
 """Local steps s, in units of 1/L."""
 SEEDS = [0, 1, 2, 3, 4]
-CLIENTS, DIM, L = 20, 10, 10.0
+CLIENTS, DIM, L, LOCAL = 20, 10, 10.0, 4
 
 
 def spec(rounds: int, names: list[str]) -> str:
     """Quadratics with noisy gradients, so that seeds change most methods; some they do not."""
     methods = [
-        {"name": name, "label": f"{name} s={s:g}", **values(method(name, s / L, DIM, True))}
+        {"name": name, "label": f"{name} s={s:g}", **values(by_step(name, s / L, LOCAL, DIM, True))}
         for name in names
         for s in STEPS
     ]
     problem = {"name": "quadratic", "clients": CLIENTS, "dim": DIM, "L": L, "noise": 0.1}
-    top = {"name": "mine", "rounds": rounds, "steps": 4, "seed": SEEDS}
+    top = {"name": "mine", "rounds": rounds, "steps": LOCAL, "seed": SEEDS}
     return toml(as_toml({**top, "problem": problem, "method": methods}))
 
 
