@@ -400,9 +400,7 @@ class NeuralOracle(Oracle):
         samples = rows.gather(-1, batch.clamp(min=0))
         weights = (batch >= 0).to(y.dtype)
         weights /= weights.sum(-1, keepdim=True)
-        crops, flips, angles = None, None, None
-        if draws is not None:
-            crops, flips, angles = draws.offsets, draws.flips, draws.angles
+        crops, flips, angles = (None, None, None) if draws is None else draws.parts
         others = self.start, self.previous, self.label_counts
         return Inputs(samples, weights, crops, flips, angles, *others, key)
 
