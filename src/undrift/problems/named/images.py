@@ -146,13 +146,7 @@ class Images(Named):
 
             with seeded(0):
                 return _as_images(type(self).own_data(), self.data)  # type: ignore[misc]
-        if self.train and self.test:
-            return load_images(self.data, self.folder, (self.train, self.test))
-        images = load_images(self.data, self.folder)
-        if not (self.train or self.test):
-            return images
-        sizes = self.train or len(images.labels), self.test or len(images.test_labels)
-        return load_images(self.data, self.folder, sizes)
+        return load_images(self.data, self.folder, (self.train, self.test))
 
 
 def _as_images(found: Any, name: str) -> ImageSet:
