@@ -9,7 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -30,19 +30,6 @@ Result = TypeVar("Result")
 
 class NotConverged(ValueError):
     """Newton's method met a function without a minimiser it can reach."""
-
-
-class BlockSums(NamedTuple):
-    """What a block of samples adds to the metrics."""
-
-    loss: Tensor
-    """Without l2."""
-    right: Tensor
-    """How many samples are classified right; ties count in part."""
-    gap: Tensor
-    """Without l2; 0 where the optimum is not known."""
-    grad: Tensor
-    """``[d]``, with a share of l2 that goes by the number of samples."""
 
 
 class Regularised(abc.ABC):
@@ -74,9 +61,45 @@ class Regularised(abc.ABC):
         return grad + self.lam * y - self.v, hessian + self.lam * eye
 
     def minimiser(self, tolerance: float, least: float = 0.0) -> Tensor:
-        """Where gradients are within ``tolerance``, relative to their terms or to ``least``."""
+        """Row-wise: one step on from where gradients are within ``tolerance``, relative to their
+        terms or to ``least``.
+
+        That step must be short: where the minimum is at infinity gradients vanish but steps do not.
+        Quadratically convergent, it leaves only rounding errors. A finished row stays put, so that
+        it does not depend on its neighbours.
+        """
         size = (self.terms().norm(dim=1) + self.v.norm(dim=1)).clamp(min=least)
-        return minimise(self, torch.zeros_like(self.v), tolerance * size)
+        y, done = torch.zeros_like(self.v), torch.zeros_like(size, dtype=torch.bool)
+        for _ in range(300):
+            grad, hess = self.derivatives(y)
+            factor, failed = torch.linalg.cholesky_ex(hess)
+            if failed.any():
+                break
+            step = -torch.cholesky_solve(grad.unsqueeze(-1), factor).squeeze(-1)
+            rounding = 1e-15 * hess.norm(dim=(1, 2)) * y.norm(dim=1)
+            near = (grad.norm(dim=1) <= tolerance * size + rounding) & (
+                step.norm(dim=1) <= 1e-4 * (1 + y.norm(dim=1))
+            )
+            y = y + self._shorten(y, step, (grad * step).sum(1), ~done) * step
+            done |= near
+            if done.all():
+                return y
+        raise NotConverged("a logistic loss has no minimiser within reach; raise l2 or lam")
+
+    def _shorten(self, y: Tensor, step: Tensor, slope: Tensor, active: Tensor) -> Tensor:
+        """Step lengths ``[C, 1]``: 1 halved until the value falls enough; 0 where not active."""
+        length = active.to(y.dtype)
+        before = self.value(y)
+        rounding = 1e-14 * (1 + before.abs())
+        for _ in range(60):
+            enough = (
+                self.value(y + length.unsqueeze(1) * step)
+                <= before + 1e-4 * length * slope + rounding
+            )
+            if enough.all():
+                break
+            length = torch.where(enough, length, length / 2)
+        return length.unsqueeze(1)
 
 
 class Pooled(Regularised):
@@ -217,8 +240,7 @@ class Regression(ExactProblem, Generic[Block]):
         """One for each block of samples."""
         x, blocks = self._exactly(x), self._gathered
         some = blocks[len(blocks) * part // parts : len(blocks) * (part + 1) // parts]
-        found = each(lambda block, halted: self._measure(x, block), some)
-        rows = [torch.cat([v.reshape(-1) for v in measured]) for measured in found]
+        rows = each(lambda block, halted: self._measure(x, block), some)
         return torch.stack(rows) if rows else x.new_empty(0, 3 + len(x))
 
     @one_thread()
@@ -253,8 +275,13 @@ class Regression(ExactProblem, Generic[Block]):
         """The samples of ``members`` (everyone when ``None``) in blocks."""
 
     @abc.abstractmethod
-    def _measure(self, x: Tensor, block: Block) -> BlockSums:
-        """What a block adds to the metrics at ``x``."""
+    def _measure(self, x: Tensor, block: Block) -> Tensor:
+        """What a block adds to the metrics at ``x``, ``[3 + d]``.
+
+        Its loss without l2; how many samples are classified right, where ties count in part; its
+        gap without l2, 0 where the optimum is not known; and its gradient, with a share of l2 that
+        goes by the number of samples.
+        """
 
     def _split(self, members: np.ndarray | None, device: torch.device) -> list[np.ndarray]:
         """The samples of some clients (all when ``None``) in blocks, as rows of the table."""
@@ -314,43 +341,3 @@ class Regression(ExactProblem, Generic[Block]):
 def _hessian(f: Regularised, x: Tensor) -> Matrix:
     hessian: Matrix = f.derivatives(x.to(f.v).unsqueeze(0))[1][0].numpy(force=True)
     return hessian
-
-
-def minimise(f: Regularised, y: Tensor, tolerance: Tensor, limit: int = 300) -> Tensor:
-    """Row-wise minimisers: one step on from where gradients are within ``tolerance [C]``.
-
-    That step must be short: where the minimum is at infinity gradients vanish but steps do not.
-    Quadratically convergent, it leaves only rounding errors. A finished row stays put, so that it
-    does not depend on its neighbours.
-    """
-    done = torch.zeros_like(tolerance, dtype=torch.bool)
-    for _ in range(limit):
-        grad, hess = f.derivatives(y)
-        factor, failed = torch.linalg.cholesky_ex(hess)
-        if failed.any():
-            break
-        step = -torch.cholesky_solve(grad.unsqueeze(-1), factor).squeeze(-1)
-        rounding = 1e-15 * hess.norm(dim=(1, 2)) * y.norm(dim=1)
-        near = (grad.norm(dim=1) <= tolerance + rounding) & (
-            step.norm(dim=1) <= 1e-4 * (1 + y.norm(dim=1))
-        )
-        y = y + _shorten(f, y, step, (grad * step).sum(1), ~done) * step
-        done |= near
-        if done.all():
-            return y
-    raise NotConverged("a logistic loss has no minimiser within reach; raise l2 or lam")
-
-
-def _shorten(f: Regularised, y: Tensor, step: Tensor, slope: Tensor, active: Tensor) -> Tensor:
-    """Step lengths ``[C, 1]``: 1 halved until the value falls enough; 0 where not active."""
-    length = active.to(y.dtype)
-    before = f.value(y)
-    rounding = 1e-14 * (1 + before.abs())
-    for _ in range(60):
-        enough = (
-            f.value(y + length.unsqueeze(1) * step) <= before + 1e-4 * length * slope + rounding
-        )
-        if enough.all():
-            break
-        length = torch.where(enough, length, length / 2)
-    return length.unsqueeze(1)
