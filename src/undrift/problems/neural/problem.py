@@ -172,10 +172,15 @@ class Neural(Problem):
             network.takes_last = isinstance(some, Tensor) and network.takes_channels_last(some)
         self._settle()
 
-    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
-        twin = copy.copy(self)
+    def _twin(self, placed: Placed) -> Self:
+        """The same problem there."""
         # A twin, and not this one, which others may hold where it is.
-        twin.placed = self.placed.to(dtype, torch.device(device))
+        twin = copy.copy(self)
+        twin.placed = placed
+        return twin
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        twin = self._twin(self.placed.to(dtype, torch.device(device)))
         twin.placed.fuse()
         twin._settle()
         return twin
@@ -288,19 +293,14 @@ class Neural(Problem):
 
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
         """One for each forward pass."""
-        found, sets, placed = [], self._sets(), self.placed
-        model = placed.judging(x)
+        judged = self.placed.judging(x), self.placed.prepared, self.placed.scoring
         # A share may end within a set: passes are numbered through all of them.
-        first, last = (
-            sum(len(s.passes) for s in sets.values()) * k // parts for k in (part, part + 1)
-        )
-        for given in sets.values():
-            which = slice(max(first, 0), max(last, 0))
-            found.append(
-                evaluated(model, placed.prepared, placed.scoring, given, self.device, which)
-            )
-            first, last = first - len(given.passes), last - len(given.passes)
-        return torch.cat(found)
+        passes = [(given, piece) for given in self._sets().values() for piece in given.passes]
+        some = passes[len(passes) * part // parts : len(passes) * (part + 1) // parts]
+        rows = [evaluated(*judged, given, piece, self.device) for given, piece in some]
+        width = 2 * len(self.placed.scoring.names)
+        nothing = torch.zeros(0, width, dtype=torch.float64, device=self.device)
+        return torch.stack(rows) if rows else nothing
 
     def of_pieces(self, pieces: Tensor, x: Tensor) -> dict[str, float]:
         scoring, means = self.placed.scoring, dict[str, dict[str, float]]()
@@ -354,10 +354,8 @@ class Neural(Problem):
         assert isinstance(train.y, Tensor)
         given = torch.from_numpy(rows), torch.from_numpy(numbers)
         y = relabelled(train.y, *given, len(self.class_names))
-        wrong = samples._replace(train=SampleRows(train.x, y))
-        twin = copy.copy(self)
-        twin.placed = dataclasses.replace(self.placed, samples=wrong, captured={})
-        return twin
+        wrong = samples._replace(train=train._replace(y=y))
+        return self._twin(dataclasses.replace(self.placed, samples=wrong, captured={}))
 
     def release(self) -> None:
         self.placed.release()
@@ -365,6 +363,4 @@ class Neural(Problem):
     def plain(self) -> Neural | None:
         if not any(self.placed.captured.values()):
             return None
-        twin = copy.copy(self)
-        twin.placed = dataclasses.replace(self.placed, records=False, captured={})
-        return twin
+        return self._twin(dataclasses.replace(self.placed, records=False, captured={}))
