@@ -72,14 +72,12 @@ def _made(plugin: Plugin, cls: type) -> dict[str, Maker]:
             returned = typing.get_type_hints(maker).get("return")
             if isinstance(returned, type) and issubclass(returned, cls):
                 functions[name] = maker
-        elif issubclass(maker, cls) and (cls is Problem or "classes" in _names(maker)):
+        elif issubclass(maker, cls) and (
+            cls is Problem or "classes" in inspect.signature(maker).parameters
+        ):
             try:
                 parameters(maker, (OBJECTIVE, *OF_IMAGES))()
             except (ValueError, TypeError):
                 continue  # a part of something else
             classes[name] = maker
     return functions or classes
-
-
-def _names(maker: type) -> list[str]:
-    return list(inspect.signature(maker).parameters)
