@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import nn
 
 from undrift.check import battery, networks, objectives, problems
-from undrift.check.checks import Check, Result, results
+from undrift.check.checks import Check, Result, Thing, results
 from undrift.core.problem import Problem
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_problem
 from undrift.spec.errors import BadFile
@@ -52,9 +52,6 @@ def checked(plugin: Plugin) -> list[Checked]:
         kinds = "a method, an objective, a function -> undrift.Problem, or one -> nn.Module"
         raise BadFile(plugin.file, f"defines nothing to check: {kinds}")
     return found
-
-
-Thing = typing.TypeVar("Thing")
 
 
 def _checked(
