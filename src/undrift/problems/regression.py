@@ -18,7 +18,7 @@ from torch import Tensor
 
 from undrift._threads import each, one_thread
 from undrift.core.problem import Constants, Oracle, Sums
-from undrift.problems.exact import PLACED, ExactProblem, Matrix, dissimilarity, numbers
+from undrift.problems.exact import ExactProblem, Matrix, dissimilarity, numbers
 from undrift.problems.ragged import Ragged, owned
 
 BLOCK = 1 << 13
@@ -200,11 +200,10 @@ class Regression(ExactProblem, Generic[Block]):
             everyone[first : first + len(own)] = own
         changed = np.flatnonzero(everyone >= 0)
         twin = copy.copy(self)
-        for cached in (*PLACED, "optimum", "cheap_constants", "constants"):
+        for cached in ("optimum", "cheap_constants", "constants"):
             twin.__dict__.pop(cached, None)
         twin._relabel(torch.from_numpy(changed), torch.from_numpy(everyone[changed]))
-        twin._place(self.dtype, self.device)
-        return twin
+        return twin.to(self.dtype, self.device)
 
     @abc.abstractmethod
     def _relabel(self, rows: Tensor, classes: Tensor) -> None:
@@ -218,12 +217,11 @@ class Regression(ExactProblem, Generic[Block]):
         """``accuracy`` too; ties count in part."""
         x, held = self._exactly(x), self.held if members is None else self.held[members]
         if x.ndim == 1:
-            some = self._gathered if members is None else self._gather(members)
-            blocks = [(x, block) for block in some]
+            given = [(x, self._gathered if members is None else self._gather(members))]
         else:
             clients = range(self.clients) if members is None else members.tolist()
-            alone = [(row, self._gather(np.array([i]))) for i, row in zip(clients, x, strict=True)]
-            blocks = [(row, block) for row, some in alone for block in some]
+            given = [(row, self._gather(np.array([i]))) for i, row in zip(clients, x, strict=True)]
+        blocks = [(row, block) for row, some in given for block in some]
         found = each(lambda one, halted: self._judge(*one), blocks)
         sizes = torch.from_numpy(held.sizes).to(x.device)
         with one_thread():

@@ -51,11 +51,6 @@ class Scoring:
         self.names = ("loss", *metrics)
         self.roots = {name for name, metric in metrics.items() if metric is root_mean_square}
 
-    @property
-    def by_counts(self) -> list[int]:
-        """The columns of those that are counted."""
-        return [k for k, name in enumerate(self.names) if name in self.counted]
-
     def columns(self, outputs: Output, targets: Output) -> Columns:
         found, total = [self.loss(outputs, targets)], count(targets)
         for name, metric in self.metrics.items():
@@ -179,16 +174,16 @@ def added(pieces: Tensor, scoring: Scoring, given: EvaluationSet) -> Tensor:
     """The sums of all passes, one after another, and how much they count: ``[2, k]``."""
     # One after another, not by sum(): ranks hold some of the passes each, and the order of the
     # additions must not tell how many ranks there are.
-    totals = torch.zeros(pieces.shape[1], dtype=torch.float64, device=pieces.device)
+    size = len(scoring.names)
+    totals = torch.zeros(2, size, dtype=torch.float64, device=pieces.device)
     for piece in pieces:
-        totals += piece
-    totals = totals.view(2, -1)
-    size = totals.shape[1]
-    for k in set(range(size)) - set(scoring.by_counts):
+        totals += piece.view(2, size)
+    by_counts = [k for k, name in enumerate(scoring.names) if name in scoring.counted]
+    for k in set(range(size)) - set(by_counts):
         totals[1, k] = given.weights.sum()
     if given.passes_of_parts is not None:
         lengths = torch.tensor(given.passes_of_parts, device=pieces.device)
-        for k in scoring.by_counts:
+        for k in by_counts:
             of_parts = torch.segment_reduce(pieces[:, [k, size + k]], "sum", lengths=lengths)
             sums, counts = of_parts.unbind(1)
             known = counts != 0

@@ -23,6 +23,7 @@ from undrift.problems.neural.checks import INPUTS, choose, refuse, refuse_networ
 from undrift.problems.neural.data import SampleRows, client_data, count
 from undrift.problems.neural.loss import Loss, OwnLoss
 from undrift.problems.neural.metrics import (
+    NOBODY,
     OF_TRAINING,
     ClassScoring,
     EvaluationSet,
@@ -39,7 +40,6 @@ from undrift.problems.ragged import relabelled
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
 
-NOBODY, NO_NOISE = np.array([], dtype=np.int64), np.array([])
 NEAR = 1_000_000
 """Weights that one core works on at a time: more leave its cache, fewer waste its time."""
 
@@ -150,7 +150,7 @@ class Neural(Problem):
         self.objective, scoring, self.class_names = choose(
             self.placed, names, loss, objective, metrics
         )
-        self.keyed = network.drops
+        self.keyed = bool(network.keys) or network.draws
         self.labelled = bool(self.class_names)
         self.remembers = "previous" in self.objective.needs
         self.placed.objective, self.placed.scoring = self.objective, scoring
@@ -181,7 +181,6 @@ class Neural(Problem):
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         twin = self._twin(self.placed.to(dtype, torch.device(device)))
-        twin.placed.fuse()
         twin._settle()
         return twin
 
@@ -267,11 +266,8 @@ class Neural(Problem):
         if samples.test_parts is not None and samples.test is not None:
             table, parts = samples.test, samples.test_parts
         own = [parts[i] for i in chosen]
-        if x.ndim == 1:
-            found = [self._of_clients(x, table, own)]
-        else:
-            pairs = zip(x, own, strict=True)
-            found = [self._of_clients(row, table, [part]) for row, part in pairs]
+        pairs = [(x, own)] if x.ndim == 1 else [(v, [part]) for v, part in zip(x, own, strict=True)]
+        found = [self._of_clients(row, table, some) for row, some in pairs]
         scoring = self.placed.scoring
         names = [
             name
@@ -331,9 +327,8 @@ class Neural(Problem):
 
     def label_counts(self, members: np.ndarray | None = None) -> Tensor | None:
         y = self.placed.samples.train.y
-        if not self.labelled:
+        if not self.labelled or not isinstance(y, Tensor):
             return None
-        assert isinstance(y, Tensor)
         labels, classes = y.cpu().numpy(), len(self.class_names)
         chosen = np.arange(self.clients) if members is None else members
         counts = [np.bincount(labels[self.parts[i]], minlength=classes) for i in chosen]
@@ -347,7 +342,7 @@ class Neural(Problem):
                 "often: use another partition"
             )
             raise BadParameters("Neural", {"faults": text})
-        numbers = np.concatenate([NO_NOISE, *noise.values()])
+        numbers = np.concatenate([[], *noise.values()])
         rows = np.concatenate([NOBODY, *(self.parts[client] for client in noise)])
         rows, numbers = rows[numbers >= 0], numbers[numbers >= 0]
         samples, train = self.placed.samples, self.placed.samples.train
