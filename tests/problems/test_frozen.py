@@ -124,9 +124,7 @@ def test_they_lose_no_digit_on_the_way_through_another_precision():
 
 
 def test_something_must_be_trained():
-    with pytest.raises(
-        ValueError, match="nothing to train in this module: all of its parameters are frozen"
-    ):
+    with pytest.raises(ValueError, match="nothing to train in this module"):
         Neural(build("linear", 1, 8, 10).requires_grad_(False), DIGITS, PARTS)
-    with pytest.raises(ValueError, match="nothing to train in this module: it has no parameters"):
+    with pytest.raises(ValueError, match="nothing to train in this module"):
         flatten(nn.Flatten())

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -44,7 +44,6 @@ from undrift.engines.messages.frames import header
 from undrift.engines.order import Order
 from undrift.problems.quadratic import Quadratic
 
-Record = TypeVar("Record", bound=Struct)
 MANY = 24
 """Rounds composed before a map with random communication is squared."""
 DRAWN = "it draws clients by their numbers"
@@ -85,7 +84,8 @@ def exactness(cls: type[Method]) -> None:
     method = example(cls, problem.constants)
     step = RoundMap(method, problem, rounds=MANY if random_rounds(method) else 1)
     if cls.affine:
-        limits = _limits(step, [step.cold, _cold(method, problem, shift=1.0)])
+        shifted = Simulate(method, problem, steps=STEPS, x0=problem.start() + 1.0)
+        limits = _limits(step, [step.cold, step.pack(shifted.snapshot()[0])])
     else:
         limits = [_settled(step)]
     for limit in limits:
@@ -165,10 +165,7 @@ def traffic(cls: type[Method]) -> None:
 
 
 def resumption(cls: type[Method]) -> None:
-    """Saved after any round and loaded elsewhere, a run continues bit for bit.
-
-    Other states are refused.
-    """
+    """Saved after any round and loaded elsewhere, a run continues bit for bit."""
     method, problem, setting = on_samples(cls, batch=3)
     whole = Simulate(method, problem, **setting)
     with TemporaryDirectory() as folder:
@@ -182,17 +179,6 @@ def resumption(cls: type[Method]) -> None:
             tensors, counters = whole.snapshot()
             ahead.restore({name: t.clone() for name, t in tensors.items()}, counters)
             _expect_equal(after(2, resumed), after(2, ahead))
-    tensors, counters = whole.snapshot()
-    name = next(iter(tensors))
-    for broken in (
-        {**tensors, "client.extra": tensors[name]},
-        {k: v for k, v in tensors.items() if k != name},
-    ):
-        try:
-            Simulate(method, problem, **setting).restore(broken, counters)
-        except ValueError:
-            continue
-        raise Failure("a state with a missing or an unknown field was loaded")
 
 
 def purity(cls: type[Method]) -> None:
@@ -273,11 +259,6 @@ def _limits(step: RoundMap, starts: Sequence[np.ndarray]) -> list[np.ndarray]:
     system = np.concatenate([away, conserved])
     sums = [np.concatenate([b, conserved @ start]) for start in starts]
     return [np.linalg.lstsq(system, one, rcond=None)[0] for one in sums]
-
-
-def _cold(method: Method, problem: Problem, shift: float) -> np.ndarray:
-    engine = Simulate(method, problem, steps=STEPS, x0=problem.start() + shift)
-    return RoundMap(method, problem).pack(engine.snapshot()[0])
 
 
 def _settled(step: RoundMap) -> np.ndarray:
@@ -370,7 +351,7 @@ def _twice(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def watched(one: Struct, other: Struct, third: Any) -> Any:
-        kept = _clone(one), _clone(other)
+        kept = [record.map(Tensor.clone) for record in (one, other)]
         spent = vars(third).get("gradients")
         first = step(one, other, third)
         if spent is not None:
@@ -381,10 +362,6 @@ def _twice(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
         return second
 
     return watched
-
-
-def _clone(record: Record) -> Record:
-    return record.map(lambda v: v.clone())
 
 
 def _unchanged(records: Any, copies: Any, sentence: str) -> None:

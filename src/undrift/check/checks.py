@@ -16,6 +16,8 @@ from undrift.core.params import meanings
 from undrift.problems.randomness import generators
 from undrift.spec.user_files import OWN
 
+FINE, CPU = torch.float64, torch.device("cpu")
+"""Where numbers are compared."""
 STEP = 1e-5
 """Of finite differences."""
 Thing = TypeVar("Thing")
@@ -108,16 +110,11 @@ def results(thing: Thing, checks: Mapping[str, Check[Thing]]) -> Iterator[Result
 
 
 def stopped(error: BaseException) -> str:
-    """What a user's code raised, and where."""
-    return f"it stops with {type(error).__name__}{_place(error)}: {error}"
-
-
-def _place(error: BaseException) -> str:
-    """The line of a user's file that an error is from; empty if it is from none."""
+    """What a user's code raised, and the line of a user's file where, if it is from one."""
     lines = [
         f" ({Path(frame.f_code.co_filename).name}:{line})"
         for frame, line in traceback.walk_tb(error.__traceback__)
         if str(frame.f_globals.get("__name__")).startswith(OWN)
         and frame.f_code.co_filename != "<string>"  # what dataclasses write
     ]
-    return lines[-1] if lines else ""
+    return f"it stops with {type(error).__name__}{''.join(lines[-1:])}: {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TypeVar
 
 import numpy as np
@@ -127,11 +128,9 @@ class RoundMap:
         return self.pack(after(self.rounds, self.engine).snapshot()[0])
 
     def place(self, state: np.ndarray, counters: Counters | None = None) -> None:
-        tensors, start = {}, 0
-        for name, shape in self.shapes.items():
-            size = int(np.prod(shape))
-            tensors[name] = torch.from_numpy(state[start : start + size].reshape(shape).copy())
-            start += size
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes.values()])
+        parts = zip(self.shapes.items(), np.split(state, ends[:-1]), strict=True)
+        tensors = {name: torch.from_numpy(v.reshape(shape).copy()) for (name, shape), v in parts}
         self.engine.restore(tensors, counters or self.counters)
 
     def point(self, state: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import nn
 
 from undrift.check import battery, networks, objectives, problems
-from undrift.check.checks import Check, Result, results
+from undrift.check.checks import Check, Result, Thing, results
 from undrift.core.problem import Problem
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_problem
 from undrift.spec.errors import BadFile
@@ -54,9 +54,6 @@ def checked(plugin: Plugin) -> list[Checked]:
     return found
 
 
-Thing = typing.TypeVar("Thing")
-
-
 def _checked(
     name: str, table: str, plugin: Plugin, thing: Thing, checks: Mapping[str, Check[Thing]]
 ) -> Checked:
@@ -72,14 +69,12 @@ def _made(plugin: Plugin, cls: type) -> dict[str, Maker]:
             returned = typing.get_type_hints(maker).get("return")
             if isinstance(returned, type) and issubclass(returned, cls):
                 functions[name] = maker
-        elif issubclass(maker, cls) and (cls is Problem or "classes" in _names(maker)):
+        elif issubclass(maker, cls) and (
+            cls is Problem or "classes" in inspect.signature(maker).parameters
+        ):
             try:
                 parameters(maker, (OBJECTIVE, *OF_IMAGES))()
             except (ValueError, TypeError):
                 continue  # a part of something else
             classes[name] = maker
     return functions or classes
-
-
-def _names(maker: type) -> list[str]:
-    return list(inspect.signature(maker).parameters)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from undrift.check.checks import Failure, by_name, close, drawing_nothing, expect, shape_of, stopped
 from undrift.core.params import BadParameters
-from undrift.models.net import seeded
+from undrift.models.net import own_net
 from undrift.problems.neural.problem import Neural
 
 CLASSES = 5
@@ -133,11 +133,7 @@ def _shapes(make: Make) -> Iterator[tuple[int, ...]]:
 
 def _made(make: Make, shape: tuple[int, ...], seed: int) -> nn.Module:
     """The network for samples of that shape, told what a spec would tell it."""
-    about: dict[str, object] = {"shape": shape, "classes": CLASSES}
-    if len(shape) == 3:
-        about |= {"channels": shape[0], "size": shape[1]}
-    with seeded(seed):
-        net = make(**about)
+    net = own_net(make, shape, CLASSES, seed)
     if not isinstance(net, nn.Module):
         raise Failure(f"it gives a {type(net).__name__}, not an nn.Module")
     return net

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from undrift.check.checks import (
+    CPU,
+    FINE,
     by_name,
     close,
     drawing_nothing,
@@ -20,7 +22,6 @@ from undrift.models import build
 from undrift.objectives.base import Batch, Network, Objective, Others
 from undrift.problems.neural.problem import Neural
 
-FINE, CPU = torch.float64, torch.device("cpu")
 CLASSES = 3
 PARTS = [np.arange(0, 7), np.arange(7, 11), np.arange(11, 24)]
 """Clients of different sizes, so that batches are padded."""

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from undrift.check.checks import (
+    CPU,
+    FINE,
     Inapplicable,
     by_name,
     close,
@@ -20,8 +22,6 @@ from undrift.engines import Simulate, Wire
 from undrift.methods.scaffold import Scaffold
 from undrift.problems.by_file import OwnProblem
 
-CPU = torch.device("cpu")
-FINE = torch.float64
 Kind = type[OwnProblem]
 
 

@@ -37,38 +37,38 @@ class ImageDraws(Generic[Array]):
     angles: Array
     """``[n]`` float64: degrees, counter-clockwise."""
 
+    @property
+    def parts(self) -> tuple[Array, Array, Array]:
+        """All of it, in the order of the fields."""
+        return self.offsets, self.flips, self.angles
+
     @classmethod
     def join(
         cls, many: Sequence[ImageDraws[NDArray[np.generic]]]
     ) -> ImageDraws[NDArray[np.generic]]:
         """The draws of several batches, one after another."""
-        return ImageDraws(
-            np.concatenate([draws.offsets for draws in many]),
-            np.concatenate([draws.flips for draws in many]),
-            np.concatenate([draws.angles for draws in many]),
-        )
+        return ImageDraws(*map(np.concatenate, zip(*(draws.parts for draws in many), strict=True)))
 
     def to(self, device: torch.device | str) -> ImageDraws[Tensor]:
         """As tensors on ``device``."""
         import torch
 
-        where = torch.device(device)
-        offsets, flips, angles = (
-            upload(np.asarray(part), where) for part in (self.offsets, self.flips, self.angles)
-        )
-        return ImageDraws(offsets, flips, angles)
+        return ImageDraws(*(upload(np.asarray(v), torch.device(device)) for v in self.parts))
 
     def columns(self, rows: int, which: slice) -> ImageDraws[Array]:
         """Those for some images of each of ``rows`` batches, which are equally large."""
-        offsets = self.offsets.reshape(rows, -1, 2)[:, which].reshape(-1, 2)
-        flips = self.flips.reshape(rows, -1)[:, which].reshape(-1)
-        angles = self.angles.reshape(rows, -1)[:, which].reshape(-1)
-        return ImageDraws(offsets, flips, angles)
+        return ImageDraws(
+            *(
+                v.reshape(rows, -1, *v.shape[1:])[:, which].reshape(-1, *v.shape[1:])
+                for v in self.parts
+            )
+        )
 
     def batches(self, rows: int, which: Tensor) -> ImageDraws[Array]:
         """Those for all images of some of these batches, as often as they are asked for."""
-        parts = self.offsets, self.flips, self.angles
-        return ImageDraws(*(v.reshape(rows, -1, *v.shape[1:])[which].flatten(0, 1) for v in parts))
+        return ImageDraws(
+            *(v.reshape(rows, -1, *v.shape[1:])[which].flatten(0, 1) for v in self.parts)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,12 +228,11 @@ def fedspeed(dataset: str = "cifar10") -> Pipeline:
     half = (0.5, 0.5, 0.5)
     cifar10 = Normalise((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
     known = {"cifar10": cifar10, "cifar100": _CIFAR100, "tiny-imagenet": Normalise(half, half)}
-    normalise = _pick(dataset, known)
     padding = 8 if dataset == "tiny-imagenet" else 4
     augmentation = ImageAugmentation(
         padding, crop_probability=0.5, flip=True, order=("rotate", "flip", "crop")
     )
-    return Pipeline(augmentation, normalise, fill="mean")
+    return Pipeline(augmentation, _pick(dataset, known), fill="mean")
 
 
 presets = {"fedacg": fedacg, "fedrecu": fedrecu, "fedspeed": fedspeed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeGuard
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class HFDataset(Protocol):
     def __getitem__(self, key: list[int]) -> Mapping[str, np.ndarray]: ...
 
 
+@runtime_checkable
 class Partitioner(Protocol):
     """What is needed of a partitioner that has its dataset."""
 
@@ -70,7 +71,7 @@ def from_datasets(
     >>> from_datasets(dataset, input="pixels", target="label")  # doctest: +SKIP
     >>> from_datasets(partitioner, input=["tokens", "mask"], target="label")  # doctest: +SKIP
     """
-    if _is_partitioner(given):
+    if isinstance(given, Partitioner):
         return [
             Columns(given.load_partition(client), input, target)
             for client in range(given.num_partitions)
@@ -91,10 +92,6 @@ def _checked(place: str, given: object) -> HFDataset:
         )
         raise BadParameters("from_datasets", {"given": text})
     return given  # type: ignore[return-value]
-
-
-def _is_partitioner(given: object) -> TypeGuard[Partitioner]:
-    return hasattr(given, "load_partition") and hasattr(given, "num_partitions")
 
 
 def _flat(names: Names) -> list[str]:

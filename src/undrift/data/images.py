@@ -70,21 +70,21 @@ class Verified:
 
 
 def load_images(
-    name: str = "digits", folder: str | Path | None = None, subset: tuple[int, int] | None = None
+    name: str = "digits",
+    folder: str | Path | None = None,
+    subset: tuple[int | None, int | None] = (None, None),
 ) -> ImageSet:
     """The image set ``name``, from ``folder`` (default: ``$UNDRIFT_DATA``).
 
     The embedded ``digits`` needs no folder. cifar10, cifar100, mnist and tiny-imagenet are read
     from their official archives, or from packs; any other name is a sub-folder with
     ``train/CLASS/*`` and ``test/CLASS/*``. ``subset`` keeps that many train and test images, the
-    first ones of every class in equal numbers.
+    first ones of every class in equal numbers; ``None`` keeps all.
 
     >>> load_images("digits", subset=(20, 10)).images.shape
     torch.Size([20, 1, 8, 8])
     """
-    pixels = _read(name, folder)
-    if subset:
-        pixels = _subset(pixels, *subset)
+    pixels = _subset(_read(name, folder), *subset)
     import torch
 
     images, labels, test_images, test_labels = map(torch.from_numpy, pixels[:4])
@@ -147,7 +147,7 @@ def _digits() -> Pixels:
     return Pixels(images[train], labels[train], images[test], labels[test], tuple("0123456789"))
 
 
-def _subset(pixels: Pixels, train: int, test: int) -> Pixels:
+def _subset(pixels: Pixels, train: int | None, test: int | None) -> Pixels:
     mine, other = _first(pixels.labels, train, "train"), _first(pixels.test_labels, test, "test")
     return pixels._replace(
         images=pixels.images[mine],
@@ -157,8 +157,10 @@ def _subset(pixels: Pixels, train: int, test: int) -> Pixels:
     )
 
 
-def _first(labels: Labels, count: int, part: str) -> Labels:
-    """The first ``count`` positions when classes take turns, ascending."""
+def _first(labels: Labels, count: int | None, part: str) -> Labels | slice:
+    """The first ``count`` positions when classes take turns, ascending; a view of all for none."""
+    if count is None:
+        return slice(None)
     if not 1 <= count <= len(labels):
         raise ValueError(
             f"a subset of {count} {part} images is not possible; give 1 to {len(labels)}"
@@ -183,11 +185,9 @@ def _differences(
         official = card.files.get(file.name)
         if official and official != (md5 := digest(file, "md5")):
             yield f"{file} has MD5 {md5}, but the official file has {official}; fetch it again"
-    if pixels.images.shape[1:] != card.shape:
-        shape = pixels.images.shape[1:]
+    if (shape := pixels.images.shape[1:]) != card.shape:
         yield f"{card.name} has images of shape {shape}, but the official ones have {card.shape}"
-    if len(pixels.classes) != len(card.train):
-        found, known = len(pixels.classes), len(card.train)
+    if (found := len(pixels.classes)) != (known := len(card.train)):
         yield f"{card.name} has {found} classes, but the official set has {known}"
         return
     each_class = (("train", card.train), ("test", card.test))

@@ -51,7 +51,6 @@ def by_group(groups: ArrayLike) -> Parts:
     >>> [part.tolist() for part in by_group(["b", "a", "b"])]
     [[1], [0, 2]]
     """
-    sample_count(groups, 1, allow_empty=False)
     return positions_by_label(groups)
 
 

@@ -119,8 +119,6 @@ def _load(path: Path) -> Pixels | None:
     """The entry, or ``None`` if it is missing or cannot be read."""
     from safetensors import SafetensorError, safe_open
 
-    if not path.is_file():
-        return None
     try:
         with safe_open(path, "np") as file:
             classes, note = json.loads((file.metadata() or {})["words"])

@@ -35,14 +35,12 @@ def to_group_norm(net: nn.Module, groups: int = 32) -> nn.Module:
     """
     if groups < 1:
         raise ValueError(f"groups = {groups} is not allowed: whole number >= 1")
-    made = copy.deepcopy(net)
-    if isinstance(made, _BatchNorm):
-        return _as_group_norm(made, groups)
+    made = nn.Sequential(copy.deepcopy(net))  # the net itself may be such a layer
     for name, layer in list(made.named_modules(remove_duplicate=False)):
         if isinstance(layer, _BatchNorm):
             parent, _, own = name.rpartition(".")
             setattr(made.get_submodule(parent), own, _as_group_norm(layer, groups))
-    return made
+    return made[0]
 
 
 def freeze_batch_norm(net: nn.Module) -> nn.Module:

@@ -46,10 +46,9 @@ class Dropout(_DropoutNd):
 def keyed(net: nn.Module) -> tuple[str, ...]:
     """Replace the dropout of ``net`` by keyed layers; the names of their keys."""
     for layer in net.modules():
-        if type(layer) in KINDS:
-            dims = KINDS[type(layer)]
+        if (kind := type(layer)) in KINDS:
             layer.__class__ = Dropout if layer.p else nn.Identity
-            layer.dims = dims  # type: ignore[assignment]
+            layer.dims = KINDS[kind]  # type: ignore[assignment]
     found = {name: layer for name, layer in net.named_modules() if isinstance(layer, Dropout)}
     for place, layer in enumerate(found.values()):
         layer.place = place

@@ -37,10 +37,10 @@ def flatten(module: nn.Module) -> tuple[Tensor, Layout]:
     """
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not parameters:
-        frozen = any(True for _ in module.parameters())
-        frozen_text = "all of its parameters are frozen; set requires_grad of some"
-        reason = frozen_text if frozen else "it has no parameters"
-        raise ValueError(f"there is nothing to train in this module: {reason}")
+        raise ValueError(
+            "there is nothing to train in this module: it has no parameters, or all of them are "
+            "frozen; set requires_grad of some"
+        )
     layout = Layout(tuple(parameters), tuple(tuple(p.shape) for p in parameters.values()))
     return torch.cat([p.detach().reshape(-1) for p in parameters.values()]), layout
 

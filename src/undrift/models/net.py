@@ -85,6 +85,17 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
+def own_net(make: Callable[..., object], shape: tuple[int, ...], classes: int, seed: int) -> object:
+    """What a function of the user's makes of what it takes of the data: ``shape`` and ``classes``;
+    of images also ``channels`` and ``size``.
+    """
+    about: dict[str, object] = {"shape": shape, "classes": classes}
+    if len(shape) == 3:
+        about |= {"channels": shape[0], "size": shape[1]}
+    with seeded(seed):
+        return make(**about)
+
+
 def where(name: str, layer: nn.Module) -> str:
     """A layer in messages, with its name in the module."""
     return f"{type(layer).__name__} at {name!r}" if name else type(layer).__name__

@@ -71,10 +71,8 @@ def own_problem(maker: Callable[..., object], declared: type) -> type[OwnProblem
         "chance": {"split": "data"} if seeded else {},
     }
     for field in fields(declared):
-        if field.default is not dataclasses.MISSING:
-            body[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            body[field.name] = dataclasses.field(default_factory=field.default_factory)
+        usual = {"default": field.default, "default_factory": field.default_factory}
+        body[field.name] = dataclasses.field(**usual)  # type: ignore[call-overload]
     return type(name, (OwnProblem,), body, register=False)
 
 

@@ -17,7 +17,7 @@ from torch.nn.functional import logsigmoid
 from undrift._threads import each
 from undrift.problems.exact import Values, digest, exact, largest_eigenvalue, narrowed, pick
 from undrift.problems.ragged import Ragged
-from undrift.problems.regression import BlockSums, Pooled, Regression, RegressionOracle, Regularised
+from undrift.problems.regression import Pooled, Regression, RegressionOracle, Regularised
 
 LARGE = 1 << 16
 """Numbers of a client that keep a CPU core busy on their own."""
@@ -67,18 +67,15 @@ class Logistic(Regression[LogisticBlock]):
         signs[rows] = -1
         self.rows = self.rows * signs.to(self.rows.device)
 
-    def _measure(self, x: Tensor, block: LogisticBlock) -> BlockSums:
+    def _measure(self, x: Tensor, block: LogisticBlock) -> Tensor:
         """A score of 0 counts half as classified right."""
         rows, best = block
         t, share = rows @ x, len(rows) / self.total
         slope, x, stack = torch.sigmoid(t).view(1, 1, -1), x.view(1, 1, -1), rows.unsqueeze(0)
         grad = torch.baddbmm(x, slope, stack, beta=share * self.l2, alpha=1 / self.total)
-        return BlockSums(
-            loss=-logsigmoid(-t).sum() / self.total,
-            right=(1 - t.sign()).sum() / 2,
-            gap=t.new_zeros(()) if best is None else divergence(t, best).sum() / self.total,
-            grad=grad.view(-1),
-        )
+        loss, right = -logsigmoid(-t).sum() / self.total, (1 - t.sign()).sum() / 2
+        gap = t.new_zeros(()) if best is None else divergence(t, best).sum() / self.total
+        return torch.cat([torch.stack([loss, right, gap]), grad.view(-1)])
 
     def _judge(self, x: Tensor, block: LogisticBlock) -> tuple[Tensor, Tensor]:
         t = block.rows @ x

@@ -273,10 +273,8 @@ class Quadratic(QuadraticForm):
         self.device = device
         self._H = narrowed("A", self.H, dtype, device)
         self._minus_q = narrowed("q", -self.q, dtype, device)
-        self._components: tuple[Tensor, ...] = ()
-        if self.components:
-            A, q = self.components
-            self._components = narrowed("A", A, dtype, device), narrowed("q", q, dtype, device)
+        named = zip("Aq", self.components, strict=False)  # or there are none
+        self._components = [narrowed(name, part, dtype, device) for name, part in named]
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = ComponentSampler(members, *self._components) if self._components else None
@@ -395,10 +393,7 @@ def back(factor: Tensor, rhs: Tensor) -> Tensor:
 
 def minimiser(H: Matrix, q: Matrix) -> tuple[Tensor, Tensor | None] | None:
     """The least-norm minimiser of x'Hx/2 - q'x, and the map onto the range of a singular H."""
-    if H.ndim == 1:
-        values, basis = H, None
-    else:
-        values, basis = np.linalg.eigh(H)
+    values, basis = (H, None) if H.ndim == 1 else np.linalg.eigh(H)
     r = q if basis is None else basis.T @ q
     zero = np.abs(values) <= len(values) * np.finfo(float).eps * np.abs(values).max()
     if (values[~zero] < 0).any() or np.linalg.norm(r[zero]) > 1e-9 * np.linalg.norm(r):

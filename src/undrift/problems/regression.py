@@ -9,7 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from undrift._threads import each, one_thread
 from undrift.core.problem import Constants, Oracle, Sums
-from undrift.problems.exact import PLACED, ExactProblem, Matrix, dissimilarity, numbers
+from undrift.problems.exact import ExactProblem, Matrix, dissimilarity, numbers
 from undrift.problems.ragged import Ragged, owned
 
 BLOCK = 1 << 13
@@ -30,19 +30,6 @@ Result = TypeVar("Result")
 
 class NotConverged(ValueError):
     """Newton's method met a function without a minimiser it can reach."""
-
-
-class BlockSums(NamedTuple):
-    """What a block of samples adds to the metrics."""
-
-    loss: Tensor
-    """Without l2."""
-    right: Tensor
-    """How many samples are classified right; ties count in part."""
-    gap: Tensor
-    """Without l2; 0 where the optimum is not known."""
-    grad: Tensor
-    """``[d]``, with a share of l2 that goes by the number of samples."""
 
 
 class Regularised(abc.ABC):
@@ -74,9 +61,45 @@ class Regularised(abc.ABC):
         return grad + self.lam * y - self.v, hessian + self.lam * eye
 
     def minimiser(self, tolerance: float, least: float = 0.0) -> Tensor:
-        """Where gradients are within ``tolerance``, relative to their terms or to ``least``."""
+        """Row-wise: one step on from where gradients are within ``tolerance``, relative to their
+        terms or to ``least``.
+
+        That step must be short: where the minimum is at infinity gradients vanish but steps do not.
+        Quadratically convergent, it leaves only rounding errors. A finished row stays put, so that
+        it does not depend on its neighbours.
+        """
         size = (self.terms().norm(dim=1) + self.v.norm(dim=1)).clamp(min=least)
-        return minimise(self, torch.zeros_like(self.v), tolerance * size)
+        y, done = torch.zeros_like(self.v), torch.zeros_like(size, dtype=torch.bool)
+        for _ in range(300):
+            grad, hess = self.derivatives(y)
+            factor, failed = torch.linalg.cholesky_ex(hess)
+            if failed.any():
+                break
+            step = -torch.cholesky_solve(grad.unsqueeze(-1), factor).squeeze(-1)
+            rounding = 1e-15 * hess.norm(dim=(1, 2)) * y.norm(dim=1)
+            near = (grad.norm(dim=1) <= tolerance * size + rounding) & (
+                step.norm(dim=1) <= 1e-4 * (1 + y.norm(dim=1))
+            )
+            y = y + self._shorten(y, step, (grad * step).sum(1), ~done) * step
+            done |= near
+            if done.all():
+                return y
+        raise NotConverged("a logistic loss has no minimiser within reach; raise l2 or lam")
+
+    def _shorten(self, y: Tensor, step: Tensor, slope: Tensor, active: Tensor) -> Tensor:
+        """Step lengths ``[C, 1]``: 1 halved until the value falls enough; 0 where not active."""
+        length = active.to(y.dtype)
+        before = self.value(y)
+        rounding = 1e-14 * (1 + before.abs())
+        for _ in range(60):
+            enough = (
+                self.value(y + length.unsqueeze(1) * step)
+                <= before + 1e-4 * length * slope + rounding
+            )
+            if enough.all():
+                break
+            length = torch.where(enough, length, length / 2)
+        return length.unsqueeze(1)
 
 
 class Pooled(Regularised):
@@ -177,11 +200,10 @@ class Regression(ExactProblem, Generic[Block]):
             everyone[first : first + len(own)] = own
         changed = np.flatnonzero(everyone >= 0)
         twin = copy.copy(self)
-        for cached in (*PLACED, "optimum", "cheap_constants", "constants"):
+        for cached in ("optimum", "cheap_constants", "constants"):
             twin.__dict__.pop(cached, None)
         twin._relabel(torch.from_numpy(changed), torch.from_numpy(everyone[changed]))
-        twin._place(self.dtype, self.device)
-        return twin
+        return twin.to(self.dtype, self.device)
 
     @abc.abstractmethod
     def _relabel(self, rows: Tensor, classes: Tensor) -> None:
@@ -195,12 +217,11 @@ class Regression(ExactProblem, Generic[Block]):
         """``accuracy`` too; ties count in part."""
         x, held = self._exactly(x), self.held if members is None else self.held[members]
         if x.ndim == 1:
-            some = self._gathered if members is None else self._gather(members)
-            blocks = [(x, block) for block in some]
+            given = [(x, self._gathered if members is None else self._gather(members))]
         else:
             clients = range(self.clients) if members is None else members.tolist()
-            alone = [(row, self._gather(np.array([i]))) for i, row in zip(clients, x, strict=True)]
-            blocks = [(row, block) for row, some in alone for block in some]
+            given = [(row, self._gather(np.array([i]))) for i, row in zip(clients, x, strict=True)]
+        blocks = [(row, block) for row, some in given for block in some]
         found = each(lambda one, halted: self._judge(*one), blocks)
         sizes = torch.from_numpy(held.sizes).to(x.device)
         with one_thread():
@@ -217,8 +238,7 @@ class Regression(ExactProblem, Generic[Block]):
         """One for each block of samples."""
         x, blocks = self._exactly(x), self._gathered
         some = blocks[len(blocks) * part // parts : len(blocks) * (part + 1) // parts]
-        found = each(lambda block, halted: self._measure(x, block), some)
-        rows = [torch.cat([v.reshape(-1) for v in measured]) for measured in found]
+        rows = each(lambda block, halted: self._measure(x, block), some)
         return torch.stack(rows) if rows else x.new_empty(0, 3 + len(x))
 
     @one_thread()
@@ -253,8 +273,13 @@ class Regression(ExactProblem, Generic[Block]):
         """The samples of ``members`` (everyone when ``None``) in blocks."""
 
     @abc.abstractmethod
-    def _measure(self, x: Tensor, block: Block) -> BlockSums:
-        """What a block adds to the metrics at ``x``."""
+    def _measure(self, x: Tensor, block: Block) -> Tensor:
+        """What a block adds to the metrics at ``x``, ``[3 + d]``.
+
+        Its loss without l2; how many samples are classified right, where ties count in part; its
+        gap without l2, 0 where the optimum is not known; and its gradient, with a share of l2 that
+        goes by the number of samples.
+        """
 
     def _split(self, members: np.ndarray | None, device: torch.device) -> list[np.ndarray]:
         """The samples of some clients (all when ``None``) in blocks, as rows of the table."""
@@ -314,43 +339,3 @@ class Regression(ExactProblem, Generic[Block]):
 def _hessian(f: Regularised, x: Tensor) -> Matrix:
     hessian: Matrix = f.derivatives(x.to(f.v).unsqueeze(0))[1][0].numpy(force=True)
     return hessian
-
-
-def minimise(f: Regularised, y: Tensor, tolerance: Tensor, limit: int = 300) -> Tensor:
-    """Row-wise minimisers: one step on from where gradients are within ``tolerance [C]``.
-
-    That step must be short: where the minimum is at infinity gradients vanish but steps do not.
-    Quadratically convergent, it leaves only rounding errors. A finished row stays put, so that it
-    does not depend on its neighbours.
-    """
-    done = torch.zeros_like(tolerance, dtype=torch.bool)
-    for _ in range(limit):
-        grad, hess = f.derivatives(y)
-        factor, failed = torch.linalg.cholesky_ex(hess)
-        if failed.any():
-            break
-        step = -torch.cholesky_solve(grad.unsqueeze(-1), factor).squeeze(-1)
-        rounding = 1e-15 * hess.norm(dim=(1, 2)) * y.norm(dim=1)
-        near = (grad.norm(dim=1) <= tolerance + rounding) & (
-            step.norm(dim=1) <= 1e-4 * (1 + y.norm(dim=1))
-        )
-        y = y + _shorten(f, y, step, (grad * step).sum(1), ~done) * step
-        done |= near
-        if done.all():
-            return y
-    raise NotConverged("a logistic loss has no minimiser within reach; raise l2 or lam")
-
-
-def _shorten(f: Regularised, y: Tensor, step: Tensor, slope: Tensor, active: Tensor) -> Tensor:
-    """Step lengths ``[C, 1]``: 1 halved until the value falls enough; 0 where not active."""
-    length = active.to(y.dtype)
-    before = f.value(y)
-    rounding = 1e-14 * (1 + before.abs())
-    for _ in range(60):
-        enough = (
-            f.value(y + length.unsqueeze(1) * step) <= before + 1e-4 * length * slope + rounding
-        )
-        if enough.all():
-            break
-        length = torch.where(enough, length, length / 2)
-    return length.unsqueeze(1)

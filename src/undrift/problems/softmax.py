@@ -14,7 +14,7 @@ from torch import Tensor
 
 from undrift.problems.exact import Values, digest, exact, finite, narrowed, pick, weights
 from undrift.problems.ragged import Ragged, relabelled
-from undrift.problems.regression import BlockSums, Pooled, Regression, RegressionOracle, Regularised
+from undrift.problems.regression import Pooled, Regression, RegressionOracle, Regularised
 from undrift.problems.small_matmul import by_numpy, times_transposed
 from undrift.problems.softmax_steps import (
     BITS,
@@ -122,7 +122,7 @@ class Softmax(Regression[SoftmaxBlock]):
             labels=relabelled(self.table.labels, rows, classes, self.classes)
         )
 
-    def _measure(self, x: Tensor, block: SoftmaxBlock) -> BlockSums:
+    def _measure(self, x: Tensor, block: SoftmaxBlock) -> Tensor:
         a, own, w = block.rows.double(), block.labels.unsqueeze(0), block.weights
         W = x.view(self.classes, -1)
         scores, share = W @ a.T, len(a) / self.total
@@ -134,7 +134,7 @@ class Softmax(Regression[SoftmaxBlock]):
             gap = w @ divergence(scores, best.view_as(W) @ a.T)
         slope = logs.exp_().scatter_add_(0, own, -torch.ones_like(right))
         grad = (slope * w) @ a + share * self.l2 * W
-        return BlockSums(loss, right.sum(), gap, grad.view(-1))
+        return torch.cat([torch.stack([loss, right.sum(), gap]), grad.view(-1)])
 
     def _judge(self, x: Tensor, block: SoftmaxBlock) -> tuple[Tensor, Tensor]:
         own = block.labels.unsqueeze(0)

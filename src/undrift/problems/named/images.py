@@ -113,16 +113,12 @@ class Images(Named):
         from torch import nn
 
         from undrift.models import build, with_projection
-        from undrift.models.net import seeded
+        from undrift.models.net import own_net
 
         start = self.seed if self.start_seed is None else self.start_seed
         shape = tuple(images.images.shape[1:])
         if self.own_network:
-            about: dict[str, object] = {"shape": shape, "classes": len(images.classes)}
-            if len(shape) == 3:
-                about |= {"channels": shape[0], "size": shape[1]}
-            with seeded(start):
-                made = type(self).own_network(**about)  # type: ignore[misc]
+            made = own_net(type(self).own_network, shape, len(images.classes), start)  # type: ignore[arg-type]
             if not isinstance(made, nn.Module):
                 raise TypeError(f"{self.model} gives a {type(made).__name__}, not an nn.Module")
             return made
@@ -150,13 +146,7 @@ class Images(Named):
 
             with seeded(0):
                 return _as_images(type(self).own_data(), self.data)  # type: ignore[misc]
-        if self.train and self.test:
-            return load_images(self.data, self.folder, (self.train, self.test))
-        images = load_images(self.data, self.folder)
-        if not (self.train or self.test):
-            return images
-        sizes = self.train or len(images.labels), self.test or len(images.test_labels)
-        return load_images(self.data, self.folder, sizes)
+        return load_images(self.data, self.folder, (self.train, self.test))
 
 
 def _as_images(found: Any, name: str) -> ImageSet:

@@ -89,17 +89,7 @@ INPUTS = (
 )
 
 
-def _wrapped(module: object) -> bool:
-    kinds = nn.DataParallel, nn.parallel.DistributedDataParallel, torch.jit.ScriptModule
-    return isinstance(module, kinds) or hasattr(module, "_orig_mod")
-
-
-def _unusual_embedding(layer: nn.Module) -> bool:
-    if not isinstance(layer, nn.Embedding | nn.EmbeddingBag):
-        return False
-    return layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse
-
-
+WRAPPED = nn.DataParallel, nn.parallel.DistributedDataParallel, torch.jit.ScriptModule
 NETWORK = (
     Mistake(
         lambda module: not isinstance(module, nn.Module),
@@ -107,7 +97,7 @@ NETWORK = (
         "the network, the first argument, must be a torch.nn.Module, as nn.Linear(4, 1) is",
     ),
     Mistake(
-        _wrapped,
+        lambda module: isinstance(module, WRAPPED) or hasattr(module, "_orig_mod"),
         "module",
         "the network was wrapped or compiled; give the module that was, before DataParallel, "
         "torch.jit or torch.compile",
@@ -121,7 +111,10 @@ LAYER = (
         "follow; write a subclass with that forward",
     ),
     Mistake(
-        _unusual_embedding,
+        lambda layer: (
+            isinstance(layer, nn.Embedding | nn.EmbeddingBag)
+            and (layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse)
+        ),
         "module",
         "the {layer} has max_norm, scale_grad_by_freq or sparse, with which its gradient is that "
         "of no loss; leave them out",
@@ -188,9 +181,8 @@ class FirstPass(NamedTuple):
     def classes(self) -> tuple[str, ...]:
         """The names of the classes; empty unless targets and outputs are those of classes."""
         y, outputs = self.rows.y, self.outputs
-        if not isinstance(y, Tensor) or y.dim() != 1 or y.dtype != torch.int64:
-            return ()
-        if not isinstance(outputs, Tensor) or outputs.dim() != 2:
+        numbered = isinstance(y, Tensor) and y.dim() == 1 and y.dtype == torch.int64
+        if not numbered or not isinstance(outputs, Tensor) or outputs.dim() != 2:
             return ()
         return self.names or tuple(map(str, range(outputs.shape[1])))
 
@@ -330,8 +322,7 @@ def choose(
     those of the classes, where they are known.
     """
     samples, rows = placed.samples, placed.few()
-    tables = [table for table in (samples.train, samples.test) if table is not None]
-    targets = [table.y for table in tables]
+    targets = [table.y for table in (samples.train, samples.test) if table is not None]
     with about("Neural", "metrics"):
         wanted = None if metrics is None else chosen(metrics)
     with about("Neural", "module"):

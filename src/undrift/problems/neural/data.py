@@ -18,6 +18,7 @@ from torch.utils.data import default_collate as collate
 from undrift.core.params import BadParameters, about, not_allowed
 from undrift.data.files import brief
 from undrift.data.partition import hold_out
+from undrift.problems.exact import finite
 from undrift.problems.ragged import positions
 from undrift.problems.randomness import watched
 
@@ -102,25 +103,17 @@ class ClientData(NamedTuple):
 
     def refuse_overflow(self, dtype: torch.dtype) -> None:
         """Refuse NaN and numbers that are infinite in ``dtype``."""
+        short = str(dtype).removeprefix("torch.")
         for field, table in (("train", self.train), ("test", self.test)):
             if table is not None:
                 with about("Neural", field):
-                    refuse_unfinite(table, dtype)
-
-
-def refuse_unfinite(rows: SampleRows, dtype: torch.dtype) -> None:
-    most = torch.finfo(dtype).max
-    for name, v in rows.tensors():
-        if not v.is_floating_point() or not v.numel():
-            continue
-        # The ends are NaN if any number is, and then no comparison holds.
-        low, high = map(float, v.aminmax())
-        if not (-most <= low and high <= most):
-            raise ValueError(
-                f"the {name} hold numbers that are not finite in "
-                f"{str(dtype).removeprefix('torch.')}; remove them, scale them, or run with dtype "
-                "float64"
-            )
+                    for name, v in table.tensors():
+                        # Of the ends alone, which are NaN if any number is: no copy is made.
+                        if v.is_floating_point() and v.numel():
+                            finite(
+                                f"the tensor of {name} in {short}",
+                                torch.stack(v.aminmax()).to(dtype),
+                            )
 
 
 def client_data(train: object, parts: Sequence[ArrayLike] | None, test: object) -> ClientData:

@@ -79,7 +79,7 @@ class OwnLoss:
     def loss(self, local: Network, batch: Batch, others: Others) -> Tensor:
         if self.each is None:
             return self.function(local(batch.x), batch.labels)
-        return (batch.weights * _means(self.each(local(batch.x), batch.labels))).sum()
+        return (batch.weights * sample_means(self.each(local(batch.x), batch.labels))).sum()
 
     def slope(self, outputs: Tensor, targets: Fields, weights: Tensor) -> Tensor:
         """The derivative of each client's loss in its outputs ``[C, n, ...]``."""
@@ -91,7 +91,7 @@ class OwnLoss:
                 losses = [self._of_client(c, leaf, targets, weights) for c in range(len(leaf))]
                 return torch.autograd.grad(losses, leaf)[0]
             joined = mapped(lambda v: v.flatten(0, 1), targets)
-            means = _means(self.each(leaf.flatten(0, 1), joined))
+            means = sample_means(self.each(leaf.flatten(0, 1), joined))
             return torch.autograd.grad((weights.flatten() * means).sum(), leaf)[0]
 
     def _of_client(self, c: int, outputs: Tensor, targets: Fields, weights: Tensor) -> Tensor:
@@ -108,20 +108,15 @@ class OwnLoss:
         if self.each is None:
             with about("Neural", "loss"):
                 value = self.function(outputs, targets)
-                refuse_value(self.name, value)
+                refuse_value(called(self.function), value)
                 return value.expand(count(targets))
-        return _means(self.each(outputs, targets))
+        return sample_means(self.each(outputs, targets))
 
     def to(self, dtype: torch.dtype, device: torch.device) -> OwnLoss:
         """With tensors of a module or ``partial``, such as weights of classes, in that place."""
         function, each = (_placed(f, dtype, device) for f in (self.function, self.each))
         counted = None if self.counted is None else target_weights(function)
         return OwnLoss(function, each, counted)  # type: ignore[arg-type]
-
-    @property
-    def name(self) -> str:
-        """What it is called in messages and digests."""
-        return called(self.function)
 
 
 LocalLoss = Objective | OwnLoss
@@ -189,7 +184,7 @@ def _each(function: Any) -> Loss:
     return twin  # type: ignore[no-any-return]
 
 
-def _means(values: Tensor) -> Tensor:
+def sample_means(values: Tensor) -> Tensor:
     """One number for each sample."""
     return values.flatten(1).mean(1) if values.dim() > 1 else values
 

@@ -17,7 +17,7 @@ from undrift.core.problem import taken
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.files import brief
 from undrift.problems.neural.data import Fields, Output, SampleRows, count, shown
-from undrift.problems.neural.loss import IGNORED, Totals, called
+from undrift.problems.neural.loss import IGNORED, Totals, called, sample_means
 
 PASS = 512
 """Samples per forward pass on a CPU; ten times as many on a GPU."""
@@ -50,11 +50,6 @@ class Scoring:
         self.loss, self.metrics, self.counted = loss, dict(metrics), counted
         self.names = ("loss", *metrics)
         self.roots = {name for name, metric in metrics.items() if metric is root_mean_square}
-
-    @property
-    def by_counts(self) -> list[int]:
-        """The columns of those that are counted."""
-        return [k for k, name in enumerate(self.names) if name in self.counted]
 
     def columns(self, outputs: Output, targets: Output) -> Columns:
         found, total = [self.loss(outputs, targets)], count(targets)
@@ -133,24 +128,19 @@ def evaluated(
     prepare: Callable[[SampleRows], SampleRows],
     scoring: Scoring,
     given: EvaluationSet,
+    piece: slice,
     device: torch.device,
-    which: slice = slice(None),
 ) -> Tensor:
-    """Weighted sums ``[P, 2 k]`` of every forward pass, or of some: of what is measured, and of how
-    much it counts, where that is counted.
+    """Weighted sums ``[2 k]`` of a forward pass: of what is measured, and of how much it counts,
+    where that is counted.
     """
-    found = [torch.zeros(0, 2 * len(scoring.names), dtype=torch.float64, device=device)]
-    for piece in given.passes[which]:
-        chosen, share = (
-            torch.from_numpy(a[piece]).to(device) for a in (given.numbers, given.weights)
-        )
-        x, targets = prepare(given.table.take(chosen))
-        values, counts = scoring.columns(model(x), targets)
-        with one_thread():  # some libraries add up in an order that follows from their threads
-            total = share @ values
-            counted = torch.zeros_like(total) if counts is None else share @ counts
-        found.append(torch.cat([total, counted]).unsqueeze(0))
-    return torch.cat(found)
+    chosen, share = (torch.from_numpy(a[piece]).to(device) for a in (given.numbers, given.weights))
+    x, targets = prepare(given.table.take(chosen))
+    values, counts = scoring.columns(model(x), targets)
+    with one_thread():  # some libraries add up in an order that follows from their threads
+        total = share @ values
+        counted = torch.zeros_like(total) if counts is None else share @ counts
+    return torch.cat([total, counted])
 
 
 @torch.no_grad()
@@ -184,16 +174,16 @@ def added(pieces: Tensor, scoring: Scoring, given: EvaluationSet) -> Tensor:
     """The sums of all passes, one after another, and how much they count: ``[2, k]``."""
     # One after another, not by sum(): ranks hold some of the passes each, and the order of the
     # additions must not tell how many ranks there are.
-    totals = torch.zeros(pieces.shape[1], dtype=torch.float64, device=pieces.device)
+    size = len(scoring.names)
+    totals = torch.zeros(2, size, dtype=torch.float64, device=pieces.device)
     for piece in pieces:
-        totals += piece
-    totals = totals.view(2, -1)
-    size = totals.shape[1]
-    for k in set(range(size)) - set(scoring.by_counts):
+        totals += piece.view(2, size)
+    by_counts = [k for k, name in enumerate(scoring.names) if name in scoring.counted]
+    for k in set(range(size)) - set(by_counts):
         totals[1, k] = given.weights.sum()
     if given.passes_of_parts is not None:
         lengths = torch.tensor(given.passes_of_parts, device=pieces.device)
-        for k in scoring.by_counts:
+        for k in by_counts:
             of_parts = torch.segment_reduce(pieces[:, [k, size + k]], "sum", lengths=lengths)
             sums, counts = of_parts.unbind(1)
             known = counts != 0
@@ -222,7 +212,7 @@ def accuracy(
     at positions these are cross-entropy's usual ones unless told otherwise.
     """
     if targets.is_floating_point():
-        return _each((outputs > limit) == (targets > 0.5))
+        return sample_means(((outputs > limit) == (targets > 0.5)).double())
     if targets.dim() == 1:
         return _counted(_best(outputs, targets)[:, 0], targets, ignored)
     counted = targets != (IGNORED if ignored is None else ignored)
@@ -244,7 +234,7 @@ def _counted(right: Tensor, targets: Tensor, ignored: int | None) -> Values:
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    return _each((outputs - targets).square())
+    return sample_means((outputs - targets).square().double())
 
 
 def root_mean_square(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -253,7 +243,7 @@ def root_mean_square(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    return _each((outputs - targets).abs())
+    return sample_means((outputs - targets).abs().double())
 
 
 METRICS: Mapping[str, Metric] = {
@@ -327,11 +317,6 @@ def _found(name: str, metric: Metric, outputs: Output, targets: Fields, total: i
 def _best(logits: Tensor, labels: Tensor) -> Tensor:
     """Whether each of the five largest logits is the label's."""
     return logits.topk(min(5, logits.shape[-1])).indices == labels.unsqueeze(-1)
-
-
-def _each(values: Tensor) -> Tensor:
-    """A number for each sample, the mean of its own."""
-    return values.double().flatten(1).mean(1) if values.dim() > 1 else values.double()
 
 
 def adapted(

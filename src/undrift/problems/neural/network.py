@@ -99,7 +99,8 @@ class FlatNetwork:
                 f"the network cannot be copied: {brief(error)}; copy.deepcopy(module) must work"
             ) from error
         self._arranged = pool_first(copy.deepcopy(self._given))
-        self._keys = keyed(self._arranged)
+        self.keys = keyed(self._arranged)
+        """What its dropout reads."""
         weights, self.layout = flatten(self._arranged)
         self.start = weights.double()
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self._arranged.modules())
@@ -108,11 +109,6 @@ class FlatNetwork:
         self.draws = False
         """Whether it draws from torch's generator in training, as ``F.dropout`` does."""
         self._place(torch.float32, torch.device("cpu"))
-
-    @property
-    def drops(self) -> bool:
-        """Whether it leaves out something at random."""
-        return bool(self._keys) or self.draws
 
     def to(self, dtype: torch.dtype, device: torch.device) -> FlatNetwork:
         twin = copy.copy(self)
@@ -142,7 +138,7 @@ class FlatNetwork:
         """
         given = unflatten(weights, self.layout) if isinstance(weights, Tensor) else {**weights}
         if key is not None:
-            given |= {name: key for name in self._keys}
+            given |= {name: key for name in self.keys}
         elif self.draws:
             net = None
         return Bound(self.own() if net is None else net, given, key if self.draws else None)
@@ -165,14 +161,10 @@ class FlatNetwork:
         return copies[mode]
 
     @property
-    def prefers_last(self) -> bool:
-        """Whether channels last are faster on a CPU."""
-        return self.convolves and (self.layout.dim < FEW or self.by_rows)
-
-    @property
     def channels_last(self) -> bool:
-        """Whether images are laid out with channels last."""
-        return self.takes_last and self.prefers_last and self.device.type == "cpu"
+        """Whether images are laid out with channels last, which is faster on a CPU."""
+        faster = self.device.type == "cpu" and (self.layout.dim < FEW or self.by_rows)
+        return self.takes_last and faster
 
     def judging(self, weights: Tensor, fused: bool = False) -> Callable[[Fields], Output]:
         """The network with these weights, none of which is to be differentiated by.

@@ -95,13 +95,10 @@ class Placed:
         if isinstance(self.objective, OwnLoss):
             loss = there.objective = self.objective.to(dtype, device)
             there.scoring = Scoring(loss.values, self.scoring.metrics, self.scoring.counted)
+        # Group norms are fused where products are rounded anyway, if that can be done.
+        rounded = device.type == "cuda" and self.precision != "f32" and dtype == torch.float32
+        there.fused = rounded and there.network.takes_fused(there.few().x)
         return there
-
-    def fuse(self) -> None:
-        """Judge with fused group norms, if products are rounded anyway and it can be done."""
-        rounded = self.precision != "f32" and self.dtype == torch.float32
-        on_gpu = self.device.type == "cuda"
-        self.fused = on_gpu and rounded and self.network.takes_fused(self.few().x)
 
     def judging(self, x: Tensor) -> Callable[[Fields], Output]:
         """The network with the weights ``x``."""
@@ -400,9 +397,7 @@ class NeuralOracle(Oracle):
         samples = rows.gather(-1, batch.clamp(min=0))
         weights = (batch >= 0).to(y.dtype)
         weights /= weights.sum(-1, keepdim=True)
-        crops, flips, angles = None, None, None
-        if draws is not None:
-            crops, flips, angles = draws.offsets, draws.flips, draws.angles
+        crops, flips, angles = (None, None, None) if draws is None else draws.parts
         others = self.start, self.previous, self.label_counts
         return Inputs(samples, weights, crops, flips, angles, *others, key)
 

@@ -23,6 +23,7 @@ from undrift.problems.neural.checks import INPUTS, choose, refuse, refuse_networ
 from undrift.problems.neural.data import SampleRows, client_data, count
 from undrift.problems.neural.loss import Loss, OwnLoss
 from undrift.problems.neural.metrics import (
+    NOBODY,
     OF_TRAINING,
     ClassScoring,
     EvaluationSet,
@@ -39,7 +40,6 @@ from undrift.problems.ragged import relabelled
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
 
-NOBODY, NO_NOISE = np.array([], dtype=np.int64), np.array([])
 NEAR = 1_000_000
 """Weights that one core works on at a time: more leave its cache, fewer waste its time."""
 
@@ -150,7 +150,7 @@ class Neural(Problem):
         self.objective, scoring, self.class_names = choose(
             self.placed, names, loss, objective, metrics
         )
-        self.keyed = network.drops
+        self.keyed = bool(network.keys) or network.draws
         self.labelled = bool(self.class_names)
         self.remembers = "previous" in self.objective.needs
         self.placed.objective, self.placed.scoring = self.objective, scoring
@@ -172,11 +172,15 @@ class Neural(Problem):
             network.takes_last = isinstance(some, Tensor) and network.takes_channels_last(some)
         self._settle()
 
-    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
-        twin = copy.copy(self)
+    def _twin(self, placed: Placed) -> Self:
+        """The same problem there."""
         # A twin, and not this one, which others may hold where it is.
-        twin.placed = self.placed.to(dtype, torch.device(device))
-        twin.placed.fuse()
+        twin = copy.copy(self)
+        twin.placed = placed
+        return twin
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        twin = self._twin(self.placed.to(dtype, torch.device(device)))
         twin._settle()
         return twin
 
@@ -262,11 +266,8 @@ class Neural(Problem):
         if samples.test_parts is not None and samples.test is not None:
             table, parts = samples.test, samples.test_parts
         own = [parts[i] for i in chosen]
-        if x.ndim == 1:
-            found = [self._of_clients(x, table, own)]
-        else:
-            pairs = zip(x, own, strict=True)
-            found = [self._of_clients(row, table, [part]) for row, part in pairs]
+        pairs = [(x, own)] if x.ndim == 1 else [(v, [part]) for v, part in zip(x, own, strict=True)]
+        found = [self._of_clients(row, table, some) for row, some in pairs]
         scoring = self.placed.scoring
         names = [
             name
@@ -288,19 +289,14 @@ class Neural(Problem):
 
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
         """One for each forward pass."""
-        found, sets, placed = [], self._sets(), self.placed
-        model = placed.judging(x)
+        judged = self.placed.judging(x), self.placed.prepared, self.placed.scoring
         # A share may end within a set: passes are numbered through all of them.
-        first, last = (
-            sum(len(s.passes) for s in sets.values()) * k // parts for k in (part, part + 1)
-        )
-        for given in sets.values():
-            which = slice(max(first, 0), max(last, 0))
-            found.append(
-                evaluated(model, placed.prepared, placed.scoring, given, self.device, which)
-            )
-            first, last = first - len(given.passes), last - len(given.passes)
-        return torch.cat(found)
+        passes = [(given, piece) for given in self._sets().values() for piece in given.passes]
+        some = passes[len(passes) * part // parts : len(passes) * (part + 1) // parts]
+        rows = [evaluated(*judged, given, piece, self.device) for given, piece in some]
+        width = 2 * len(self.placed.scoring.names)
+        nothing = torch.zeros(0, width, dtype=torch.float64, device=self.device)
+        return torch.stack(rows) if rows else nothing
 
     def of_pieces(self, pieces: Tensor, x: Tensor) -> dict[str, float]:
         scoring, means = self.placed.scoring, dict[str, dict[str, float]]()
@@ -331,9 +327,8 @@ class Neural(Problem):
 
     def label_counts(self, members: np.ndarray | None = None) -> Tensor | None:
         y = self.placed.samples.train.y
-        if not self.labelled:
+        if not self.labelled or not isinstance(y, Tensor):
             return None
-        assert isinstance(y, Tensor)
         labels, classes = y.cpu().numpy(), len(self.class_names)
         chosen = np.arange(self.clients) if members is None else members
         counts = [np.bincount(labels[self.parts[i]], minlength=classes) for i in chosen]
@@ -347,17 +342,15 @@ class Neural(Problem):
                 "often: use another partition"
             )
             raise BadParameters("Neural", {"faults": text})
-        numbers = np.concatenate([NO_NOISE, *noise.values()])
+        numbers = np.concatenate([[], *noise.values()])
         rows = np.concatenate([NOBODY, *(self.parts[client] for client in noise)])
         rows, numbers = rows[numbers >= 0], numbers[numbers >= 0]
         samples, train = self.placed.samples, self.placed.samples.train
         assert isinstance(train.y, Tensor)
         given = torch.from_numpy(rows), torch.from_numpy(numbers)
         y = relabelled(train.y, *given, len(self.class_names))
-        wrong = samples._replace(train=SampleRows(train.x, y))
-        twin = copy.copy(self)
-        twin.placed = dataclasses.replace(self.placed, samples=wrong, captured={})
-        return twin
+        wrong = samples._replace(train=train._replace(y=y))
+        return self._twin(dataclasses.replace(self.placed, samples=wrong, captured={}))
 
     def release(self) -> None:
         self.placed.release()
@@ -365,6 +358,4 @@ class Neural(Problem):
     def plain(self) -> Neural | None:
         if not any(self.placed.captured.values()):
             return None
-        twin = copy.copy(self)
-        twin.placed = dataclasses.replace(self.placed, records=False, captured={})
-        return twin
+        return self._twin(dataclasses.replace(self.placed, records=False, captured={}))
