@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -69,6 +69,11 @@ def gather(folders: Sequence[Folder], to: Path) -> list[str]:
             first.setdefault(key[0], key)
     ran = [key for key in keys if first.get(key[0], key) == key]
     into = Folder(to.with_name(f".{to.name}.{secrets.token_hex(4)}.part"))
+    numbers = {
+        (folder, table["label"]): number
+        for folder, one in zip([into, *folders], [document, *documents], strict=True)
+        for number, table in enumerate(one["method"])
+    }
     try:
         remarks += _begin(into, document, folders)
         for name in NEEDED:
@@ -76,7 +81,7 @@ def gather(folders: Sequence[Folder], to: Path) -> list[str]:
             own = [rows[found[key][0].path].get(key[0], {}).get(key[1], []) for key in ran]
             if any(own):
                 into.write(name, b"".join(text_of(row) + b"\n" for curve in own for row in curve))
-        ended = {key: _take(into, *found[key], [*methods].index(key[0]), remarks) for key in ran}
+        ended = {key: _take(into, *found[key], numbers, remarks) for key in ran}
         for label, seed in set(keys).difference(ran):
             one = ended[first[label]]
             ended[label, seed] = dataclasses.replace(one, seed=seed, same_as=one.seed)
@@ -168,12 +173,17 @@ def _begin(into: Folder, document: Values, folders: Sequence[Folder]) -> list[st
 
 
 def _take(
-    into: Folder, folder: Folder, outcome: Outcome, number: int, remarks: list[str]
+    into: Folder,
+    folder: Folder,
+    outcome: Outcome,
+    numbers: Mapping[tuple[Folder, str], int],
+    remarks: list[str],
 ) -> Outcome:
-    """Copy the models and the last state of a method, under its ``number`` here."""
+    """Copy the models and the last state of a method, under its number here."""
     from undrift.engines.checkpoint import BadCheckpoint, renamed
 
     label, seed = outcome.key
+    before, number = numbers[folder, label], numbers[into, label]
     files, stem = dict[str, str](), models.stem(number, label, seed)
     for which, file in outcome.files.items():
         # Whatever the outcome in somebody else's folder says, only models are taken.
@@ -181,7 +191,6 @@ def _take(
         files[which] = f"{MODELS}/{stem}-{source.name.rpartition('-')[2]}"
         made(into.file(MODELS))
         shutil.copyfile(source, into.file(files[which]))
-    before = [table["label"] for table in folder.document()["method"]].index(label)
     for state in folder.file(CHECKPOINTS).glob(f"{checkpoint(before, seed)}-*.safetensors"):
         name = f"{checkpoint(number, seed)}-{state.name.rpartition('-')[2]}"
         try:
