@@ -53,7 +53,8 @@ class Address(NamedTuple):
         """The message ``body`` as it travels to or from this client."""
         run, round, phase, client, way = self
         about = ABOUT.pack(bytes.fromhex(run), round, phase, client, WAYS.index(way))
-        return b"".join((_digest(about, body), about, body))
+        addressed = about + body
+        return hashlib.sha256(addressed).digest() + addressed
 
 
 def pack(message: Message) -> bytes:
@@ -62,11 +63,6 @@ def pack(message: Message) -> bytes:
     for name, v in message.items():
         tensors |= _packed(name, v) if name in message.sparse else {name: v}
     return dump(tensors)
-
-
-def encode(message: Message, address: Address) -> bytes:
-    """One frame of a message."""
-    return address.frame(pack(message))
 
 
 def decode(kind: type[Message], frame: bytes, like: Tensor, address: Address) -> Message:
@@ -95,7 +91,7 @@ def _address(kind: type[Message], frame: bytes, like: Tensor) -> Address:
     if not BODY + LENGTH <= len(frame) <= most:
         raise BadFrame("malformed", f"{kind.__qualname__} cannot have {len(frame)} bytes")
     view = memoryview(frame)
-    if view[:DIGEST] != _digest(view[DIGEST:]):
+    if view[:DIGEST] != hashlib.sha256(view[DIGEST:]).digest():
         raise BadFrame("damaged", f"{kind.__qualname__} has another digest than it says")
     run, round, phase, client, way = ABOUT.unpack_from(frame, DIGEST)
     if way >= len(WAYS):
@@ -124,13 +120,6 @@ def _message(kind: type[Message], frame: bytes, like: Tensor) -> Message:
     for field, places, values in packed:
         found[field] = _unpacked(f"{name}.{field}", found.pop(places), found.pop(values), like)
     return kind(**{field: v.to(like.device) for field, v in found.items()})
-
-
-def _digest(*parts: bytes | memoryview) -> bytes:
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(part)
-    return total.digest()
 
 
 def _parts(name: str) -> tuple[str, str, str]:
