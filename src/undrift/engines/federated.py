@@ -18,7 +18,7 @@ from torch import Tensor
 from undrift.core.cohort import Cohort
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
-from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums
+from undrift.core.problem import Constants, Facts, Problem, Samples, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine
 from undrift.engines.messages.frames import Address, BadFrame, decode, pack
@@ -87,19 +87,16 @@ class Remote(Problem):
             self.own_samples = samples
         self.metric_samples = samples
 
-    def at(self, members: np.ndarray | None = None) -> Oracle:
-        self._elsewhere()
+    def at(self, members: np.ndarray | None = None) -> NoReturn:
+        raise RuntimeError("the data of a federation are with its clients")
 
     def to(self, dtype: torch.dtype, device: torch.device) -> NoReturn:
-        self._elsewhere()
+        self.at()
 
     @property
     def minimises(self) -> bool:
         """Of clients' own data, only they know."""
         return self.whole is None or self.whole.minimises
-
-    def _elsewhere(self) -> NoReturn:
-        raise RuntimeError("the data of a federation are with its clients")
 
     def metrics(self, x: Tensor) -> dict[str, float]:
         return self.federation.evaluate(self, x)

@@ -190,13 +190,11 @@ class OutsideStore(Store):
         for name, mine in self._all.items():
             self._written[name][:] = False
             self._written[name][clients] = True
-            for k, i in enumerate(clients):
-                mine[i].copy_(tensors[name][k])
+            mine.index_copy_(0, torch.from_numpy(clients), tensors[name].cpu())
 
     def read(self, name: str, which: slice | np.ndarray) -> Tensor:
         self._settle()
-        at = which if isinstance(which, slice) else torch.from_numpy(which)
-        block = self._all[name][at].clone()
+        block = self._all[name][which].clone()
         block[torch.from_numpy(~self._written[name][which])] = self._start[name].cpu()
         return block
 
