@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +55,7 @@ class NodeConfig(NamedTuple):
         return cls(**table | paths)
 
 
-class Joined:
+class Joined(AbstractContextManager["Joined"]):
     """A node, from when it is entered until it is left.
 
     Without a key, where one is needed, or with the certificate of others it gives up at once;
@@ -94,11 +96,9 @@ class Joined:
             "there, or it speaks TLS and this node does not (--key FILE), or the other way round."
         )
 
-    def __enter__(self) -> Joined:
-        return self
-
     def __exit__(self, *error: object) -> None:
         end_all([*self._processes.values()])
+        shutil.rmtree(self._home, ignore_errors=True)  # a supervisor that was killed has left it
         # Only now: a node that is started again must not meet a worker that still writes states.
         release(self.folder, self._held)
 

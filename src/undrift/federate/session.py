@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +75,7 @@ class SuperLinkAddress(NamedTuple):
         return False
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """Flower runs on a SuperLink, one after another; use it as a context.
 
     It carries packets as a :class:`GridCarrier` does: the ServerApp of the run has one, and does
@@ -117,9 +117,6 @@ class Session:
         self._keys = sorted(keys.glob("*.pub")) if keys else []
         self.key_names: dict[str, str] = {}
         """The names of nodes' keys, by node."""
-
-    def __enter__(self) -> Session:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.hang_up()
