@@ -99,9 +99,9 @@ def write_app(folder: Path) -> None:
 def write_connection(home: Path, place: str, ca: Path | None) -> None:
     """Where Flower's commands find the SuperLink, in a home of their own."""
     home.mkdir(parents=True, exist_ok=True)
-    security = "insecure = true"
-    if ca is not None:
-        security = f"root-certificates = {json.dumps(str(ca.resolve()))}"
+    security = (
+        "insecure = true" if ca is None else f"root-certificates = {json.dumps(str(ca.resolve()))}"
+    )
     text = (
         f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n"
         f"[superlink.{CONNECTION}]\naddress = {json.dumps(place)}\n{security}\n"

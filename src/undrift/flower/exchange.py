@@ -333,5 +333,5 @@ def _place(number: int) -> str:
 
 
 def needs_all(method: Method) -> bool:
-    full = method.participation == "full"
-    return full or any(phase.who == "all" for phase in method.exchanges())
+    """Whether a method cannot go on without any of its clients."""
+    return method.participation == "full" or any(one.who == "all" for one in method.exchanges())

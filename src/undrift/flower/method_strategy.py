@@ -92,9 +92,16 @@ def strategy(
         raise BadParameters("strategy", wrong)
     if fraction_train < 1:
         cohort = max(1, round(fraction_train * clients))
-    setting: dict[str, object] = {"steps": steps, "cohort": cohort, "batch": batch}
-    setting |= {"training": training, "epochs": epochs, "aggregation": aggregation}
-    setting |= {"schedule": schedule, "judge": judge}
+    setting = {
+        "steps": steps,
+        "cohort": cohort,
+        "batch": batch,
+        "training": training,
+        "epochs": epochs,
+        "aggregation": aggregation,
+        "schedule": schedule,
+        "judge": judge,
+    }
     return MethodStrategy(
         method,
         clients,
@@ -267,8 +274,11 @@ class AppClients(ClientExchange):
         states: str,
     ):
         super().__init__(carrier, strategy.clients, options, LOG.info)
-        self._about: dict[str, Any] = {"clients": strategy.clients, "setting": strategy.setting}
-        self._about["states"] = states
+        self._about: dict[str, Any] = {
+            "clients": strategy.clients,
+            "setting": strategy.setting,
+            "states": states,
+        }
 
     def greeting(self) -> Packet:
         return Packet({**self._about, "do": "hello"}, PROBE)
