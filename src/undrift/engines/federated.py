@@ -189,18 +189,24 @@ class Federated(Engine):
 
     def collect(self, order: Order, down: Message) -> Work:
         self._now = Tag(order.round, order.place, self.counted.attempt)
-        members, packed = order.cohort.members.tolist(), pack(down)
+        members, packed, Up = order.cohort.members.tolist(), pack(down), order.phase.Up
         senders = members if order.picked is None else [order.picked]
         uploads, gradients, unsound = dict[int, Message](), dict[int, int](), dict[int, str]()
 
         def accept(client: int, reply: Packet) -> None:
             if "unsound" in reply.table:  # its own word: it kept and sent nothing
-                unsound[client] = str(reply.table["unsound"])
+                # It is the judge's to refuse, as if the numbers had been sent: only so a run in
+                # which nobody's work is finite ends as diverged, as on one machine.
+                if client in senders:
+                    nothing = torch.full_like(self.x0, torch.nan)
+                    uploads[client] = Up(**dict.fromkeys(Up.vectors, nothing))
+                else:
+                    unsound[client] = str(reply.table["unsound"])
                 return
             if client in senders:
                 try:
                     address = self._address(client)._replace(way="up")
-                    uploads[client] = decode(order.phase.Up, reply.content, self.x0, address)
+                    uploads[client] = decode(Up, reply.content, self.x0, address)
                 except BadFrame as error:
                     raise Refused(str(error)) from None
             gradients[client] = int(reply.table["gradients"])
@@ -209,15 +215,7 @@ class Federated(Engine):
         orders = {
             client: self._order(client, self._address(client).frame(packed)) for client in members
         }
-        failed = self.problem.federation.ask(orders, accept)
-        # Work that is not finite is the judge's to refuse, as if the numbers had been sent: only
-        # so a run in which nobody's work is finite ends as diverged, as on one machine.
-        for client, reason in unsound.items():
-            if client in senders:
-                nothing = torch.full_like(self.x0, torch.nan)
-                uploads[client] = order.phase.Up(**dict.fromkeys(order.phase.Up.vectors, nothing))
-            else:
-                failed[client] = reason
+        failed = self.problem.federation.ask(orders, accept) | unsound
         answered = [client for client in members if client not in failed]
         sent = [client for client in answered if client in uploads]
         up = None

@@ -68,14 +68,10 @@ class Store:
         ``written``, where others have those of the start, or of all.
         """
         rows = {name: tensors[name].to(v.device, copy=True) for name, v in self._all.items()}
-        self._taken[:] = written is None
+        Store.__init__(self, self._start, len(self._taken))
+        self.scatter(written, rows)
         if written is None:
-            self._all, self._own = rows, set(rows)
-        else:
-            shape = len(self._taken), -1
-            self._all = {name: row.expand(*shape) for name, row in self._start.items()}
-            self._own.clear()
-            self.scatter(written, rows)
+            self._own.update(rows)
 
     def read(self, name: str, which: slice | np.ndarray) -> Tensor:
         """Rows on the CPU, good until the next scatter."""

@@ -67,7 +67,18 @@ def pack(message: Message) -> bytes:
 
 def decode(kind: type[Message], frame: bytes, like: Tensor, address: Address) -> Message:
     """The message of ``kind`` at this ``address``, its vectors as ``like``; all else is refused."""
-    if (found := _address(kind, frame, like)) != address:
+    # The receiver's own bound comes first: nothing is done with more bytes than that.
+    most = header(kind) + len(kind.vectors) * like.nbytes
+    if not BODY + LENGTH <= len(frame) <= most:
+        raise BadFrame("malformed", f"{kind.__qualname__} cannot have {len(frame)} bytes")
+    view = memoryview(frame)
+    if view[:DIGEST] != hashlib.sha256(view[DIGEST:]).digest():
+        raise BadFrame("damaged", f"{kind.__qualname__} has another digest than it says")
+    run, round, phase, client, way = ABOUT.unpack_from(frame, DIGEST)
+    if way >= len(WAYS):
+        raise BadFrame("malformed", f"{kind.__qualname__} goes neither down nor up")
+    found = Address(run.hex(), round, phase, client, WAYS[way])
+    if found != address:
         raise BadFrame("foreign", f"{found}, not {address}")
     return _message(kind, frame, like)
 
@@ -82,21 +93,6 @@ def header(kind: type[Message]) -> int:
 def sparse_bytes(message: Message) -> int:
     """Bytes of the ``Sparse`` vectors of a message, or of several (``[C, d]``)."""
     return sum(_least(getattr(message, name)) for name in message.sparse)
-
-
-def _address(kind: type[Message], frame: bytes, like: Tensor) -> Address:
-    """Where a frame belongs, once its size is possible and its digest right."""
-    # The receiver's own bound comes first: nothing is done with more bytes than that.
-    most = header(kind) + len(kind.vectors) * like.nbytes
-    if not BODY + LENGTH <= len(frame) <= most:
-        raise BadFrame("malformed", f"{kind.__qualname__} cannot have {len(frame)} bytes")
-    view = memoryview(frame)
-    if view[:DIGEST] != hashlib.sha256(view[DIGEST:]).digest():
-        raise BadFrame("damaged", f"{kind.__qualname__} has another digest than it says")
-    run, round, phase, client, way = ABOUT.unpack_from(frame, DIGEST)
-    if way >= len(WAYS):
-        raise BadFrame("malformed", f"{kind.__qualname__} goes neither down nor up")
-    return Address(run.hex(), round, phase, client, WAYS[way])
 
 
 def _message(kind: type[Message], frame: bytes, like: Tensor) -> Message:
