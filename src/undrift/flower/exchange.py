@@ -19,7 +19,6 @@ its digest; a node that does not have it, or no longer, says so and is told agai
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import threading
 import time
@@ -75,14 +74,11 @@ class Member(NamedTuple):
         return f"{number}(node {self.about['name']})"
 
 
-@dataclasses.dataclass
 class Asking:
     """An exchange under way."""
 
-    pending: dict[int, Packet]
-    accept: Accept
-
-    def __post_init__(self) -> None:
+    def __init__(self, packets: Mapping[int, Packet], accept: Accept):
+        self.pending, self.accept = dict(packets), accept
         self.words = dict.fromkeys(self.pending, "")
         """Why a client has not answered."""
         self.due = dict.fromkeys(self.pending, 0.0)
@@ -228,7 +224,7 @@ class ClientExchange:
 
     def exchange(self, packets: Mapping[int, Packet], accept: Accept, wait: bool) -> dict[int, str]:
         """The same for any request; ``wait``: nobody is given up."""
-        asking = Asking(dict(packets), accept)
+        asking = Asking(packets, accept)
         limit = time.monotonic() + self.options.deadline
         while asking.pending:
             heard = self._turn(asking)

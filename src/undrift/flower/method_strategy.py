@@ -168,18 +168,15 @@ class MethodStrategy(FedAvg):
             first = start_of(self._model, getattr(torch, said[0]["dtype"]))
             facts = _facts([about["samples"] for about in said], first)
             self._engine = self._engine_of(Remote(facts, federation, None), timeout)
-            try:
-                return super().start(
-                    grid,
-                    initial_arrays,
-                    num_rounds,
-                    timeout,
-                    train_config,
-                    evaluate_config,
-                    evaluate_fn,
-                )
-            finally:
-                self._engine = None
+            return super().start(
+                grid,
+                initial_arrays,
+                num_rounds,
+                timeout,
+                train_config,
+                evaluate_config,
+                evaluate_fn,
+            )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
