@@ -257,8 +257,7 @@ class Distributed(Engine):
         return self.ranks.agree(decision)
 
     def told(self, numbers: dict[str, float]) -> dict[str, float]:
-        said: dict[str, float] = self.ranks.tell(numbers)
-        return said
+        return cast(dict[str, float], self.ranks.tell(numbers))
 
     def collect(self, order: Order, down: Message) -> Work:
         work = self.site.work(self.site.share(order), down)
@@ -287,8 +286,10 @@ class Distributed(Engine):
         # they would go on to write.
         digest = hashlib.sha256(b"".join(content(v) for _, v in self.server.items())).digest()
         if not self.ranks.same(digest):
-            text = "the processes of the run have come to different models"
-            raise Parted(f"round {self.round}: {text}; continue from the last checkpoint")
+            raise Parted(
+                f"round {self.round}: the processes of the run have come to different models; "
+                "continue from the last checkpoint"
+            )
         pieces = self.problem.pieces(self.x, self.ranks.rank, self.ranks.size)
         if pieces is not None:
             sizes = self.ranks.sizes(len(pieces))
@@ -332,8 +333,7 @@ class Distributed(Engine):
 
     def continued(self, notes: dict[str, Any] | None) -> dict[str, Any] | None:
         if self.leads:
-            found = notes or {}
-            words = {name: note for name, note in found.items() if not isinstance(note, Tensor)}
+            words = {n: note for n, note in (notes or {}).items() if not isinstance(note, Tensor)}
             self.ranks.tell(notes and words)
             return notes
         # What rank 0 says first is in its restore, if there is something to continue from.

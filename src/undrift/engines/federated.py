@@ -218,13 +218,10 @@ class Federated(Engine):
         failed = self.problem.federation.ask(orders, accept) | unsound
         answered = [client for client in members if client not in failed]
         sent = [client for client in answered if client in uploads]
-        up = None
-        if sent:
-            rows = [uploads[client] for client in sent]
-            up = rows[0].map(lambda *vectors: torch.stack(vectors), *rows[1:])
+        rows = [uploads[client] for client in sent]
         return Work(
             members=np.array(answered, int),
-            up=up,
+            up=rows[0].map(lambda *each: torch.stack(each), *rows[1:]) if rows else None,
             senders=np.array(sent, int),
             gradients=sum(gradients.values()),
             failed=failed,
@@ -236,15 +233,17 @@ class Federated(Engine):
 
     def _order(self, client: int, frame: bytes) -> Packet:
         """What is asked of a client: which work, after which of its works, and which to keep."""
-        table = {
-            "do": "work",
-            "tag": self._now,
-            "before": self.counted.last[client],
-            "keep": self.counted.needed(client),
-            "skipped": [*self.troubles.skipped_rounds],
-            "gone": [*self.troubles.gone],
-        }
-        return Packet(table, frame)
+        return Packet(
+            {
+                "do": "work",
+                "tag": self._now,
+                "before": self.counted.last[client],
+                "keep": self.counted.needed(client),
+                "skipped": [*self.troubles.skipped_rounds],
+                "gone": [*self.troubles.gone],
+            },
+            frame,
+        )
 
     def _address(self, client: int) -> Address:
         return Address(self.identity, self._now.round, self._now.place, client, "down")

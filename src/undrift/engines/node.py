@@ -68,10 +68,9 @@ class NodeStates:
 
     def keep(self, tags: Collection[Tag]) -> None:
         """Remove the states after all other works."""
-        kept = [self._path(tag) for tag in tags]
-        for path in self.folder.glob("*.safetensors"):
-            if path not in kept:
-                path.unlink(missing_ok=True)
+        kept = {self._path(tag) for tag in tags}
+        for path in {*self.folder.glob("*.safetensors")} - kept:
+            path.unlink(missing_ok=True)
 
     def _about(self, tag: Tag) -> dict[str, str]:
         return {"client": str(self.client), "run": self.run, "work": json.dumps(tag)}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -144,8 +144,9 @@ class Whereabouts:
                         where = "has not begun" if place is None else f"is at {place[1]} {place[0]}"
                         elsewhere.append(f"rank {other}, which {where}")
                 who = ", ".join(elsewhere) or "all ranks, which have come to the same place"
-                text = f"rank {rank} has waited {waited:.0f} s at {name} {number} for {who}"
-                logging.getLogger(__name__).warning(text)
+                logging.getLogger(__name__).warning(
+                    "rank %d has waited %.0f s at %s %d for %s", rank, waited, name, number, who
+                )
 
     @contextmanager
     def collective(self, name: str, counted: bool = True) -> Iterator[None]:
@@ -191,8 +192,7 @@ class Ranks:
 
     def sizes(self, mine: int) -> list[int]:
         """How many rows each rank has, where this one has so many."""
-        found: list[int] = self.gather(torch.tensor([mine]), [1] * self.size).tolist()
-        return found
+        return cast(list[int], self.gather(torch.tensor([mine]), [1] * self.size).tolist())
 
     def sum(self, v: Tensor) -> Tensor:
         """The sum of a tensor over all ranks, the same bits on each."""

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -279,8 +279,7 @@ class HostStore(OutsideStore):
         rows.record_stream(self._side)
 
     def _arrival(self) -> torch.cuda.Event:
-        event: torch.cuda.Event = self._side.record_event()
-        return event
+        return cast(torch.cuda.Event, self._side.record_event())
 
     def _settle(self) -> None:
         self._side.synchronize()
