@@ -75,10 +75,9 @@ class FlowerFederation(ClientExchange):
         self, spec: Spec, seed: int, complaints: list[Complaint]
     ) -> dict[Objective | None, Problem]:
         """The problems of a spec, whose data are with the clients."""
-        say = spec.origin.complaint
         if spec.anew:
             text = "a federation has the data that it has: leave out vary"
-            complaints.append(say(("vary",), text))
+            complaints.append(spec.origin.complaint(("vary",), text))
         for i, entry in enumerate(spec.entries):
             if self.options.absent == "drop" and needs_all(entry.method):
                 text = f"{entry.label} needs every client in every round: absent = 'wait'"

@@ -76,9 +76,9 @@ class Joined(AbstractContextManager["Joined"]):
             self._held = _hold(folder)
             name = config.name or drawn_once(folder / "name")
         except OSError as error:
-            why = error.strerror or error
             raise NoFederation(
-                f"{folder}: {why}: no states can be kept there; give another folder, --states"
+                f"{folder}: {error.strerror or error}: no states can be kept there; give another "
+                "folder, --states"
             ) from None
         self.config = config._replace(name=name, states=folder / "states")
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))

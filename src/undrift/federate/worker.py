@@ -133,8 +133,7 @@ class ClientWorker:
         run = [table[name] for name in ("told", "label", "values", "seed", "client")]
         if self._node is None or self._node[0] != run:
             one = OneOf(problem, table["client"], self._samples)
-            setting = self._spec.setting(entry)
-            own = {name: value for name, value in setting.items() if name not in SERVERS}
+            own = {k: v for k, v in self._spec.setting(entry).items() if k not in SERVERS}
             method = dataclasses.replace(entry.method, **table["values"])
             self._node = run, Node(method, one, self.config.states, own, table["seed"])
         return self._node[1].do(asked)

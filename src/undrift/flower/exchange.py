@@ -178,9 +178,8 @@ class ClientExchange:
     def _met(self, node: str, about: About, asking: Asking | None) -> None:
         """A node has replied to a greeting."""
         if "name" not in about:
-            why = str(about.get("error"))
             if about.get("lasting"):
-                return self._cannot_join(str(about.get("node", node)), why)
+                return self._cannot_join(str(about.get("node", node)), str(about.get("error")))
             self._greeted.discard(node)  # it was away, or is just starting
             return
         if about["version"] != __version__:
@@ -267,11 +266,10 @@ class ClientExchange:
             return
         self._looked = now
         for node in self.carrier.nodes():
-            if node not in self._greeted:
-                id = self.carrier.push(node, self.greeting(), self._life)
-                if id:
-                    self._greeted.add(node)
-                    self._sent[id] = Sent(node, now)
+            new = node not in self._greeted
+            if new and (id := self.carrier.push(node, self.greeting(), self._life)):
+                self._greeted.add(node)
+                self._sent[id] = Sent(node, now)
 
     def _send(self, asking: Asking, now: float) -> None:
         """Ask those whose turn it is, for the first time or again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -193,17 +194,18 @@ class MethodStrategy(FedAvg):
         """One round."""
         assert self._engine and self._model, "configure_train comes first"
         engine = self._engine
-        before, skipped = engine.ledger.counts(), engine.ledger.skipped
+        before = dataclasses.replace(engine.ledger)
         engine.run_round()
         for one in engine.rejections:
             LOG.warning("round %d without client %d: %s", server_round, one.client, one.reason)
         metrics: dict[str, int | float | list[int] | list[float]] = {
             "left-out": len(engine.rejections),
-            "skipped": engine.ledger.skipped - skipped,
+            "skipped": engine.ledger.skipped - before.skipped,
+            "gradients": engine.ledger.gradients - before.gradients,
+            "bytes-up": engine.ledger.bytes_up - before.bytes_up,
+            "bytes-down": engine.ledger.bytes_down - before.bytes_down,
         }
         engine.rejections.clear()
-        for name in ("gradients", "bytes_up", "bytes_down"):
-            metrics[name.replace("_", "-")] = engine.ledger.counts()[name] - before[name]
         arrays = {name: Array(v.numpy()) for name, v in self._model.at(engine.x).items()}
         return ArrayRecord(arrays), MetricRecord(metrics)
 
@@ -245,8 +247,9 @@ class AppCarrier(GridCarrier):
         if table.get("code") == CHANGED:
             return _lasting(f"its reply is not what train returned ({table['error']}): {MODS}")
         if table.get("code") in LASTING:
-            what = f"{LASTING[table['code']]}: {message.error.reason}"
-            return _lasting(f"{what}. If it has mods: {MODS}")
+            return _lasting(
+                f"{LASTING[table['code']]}: {message.error.reason}. If it has mods: {MODS}"
+            )
         if "error" in table and not table.get("lasting"):
             node = message.metadata.src_node_id
             LOG.warning("node %d: %s; it is asked again", node, table["error"])
