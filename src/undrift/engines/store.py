@@ -184,8 +184,7 @@ class OutsideStore(Store):
         self._held, self._coming = CohortRows(np.arange(0), {}), None
         clients = np.arange(self._block.shape[1]) if written is None else written
         for name, mine in self._all.items():
-            self._written[name][:] = False
-            self._written[name][clients] = True
+            self._written[name] = np.isin(np.arange(len(mine)), clients)
             mine.index_copy_(0, torch.from_numpy(clients), tensors[name].cpu())
 
     def read(self, name: str, which: slice | np.ndarray) -> Tensor:

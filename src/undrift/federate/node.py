@@ -141,8 +141,7 @@ class Joined(AbstractContextManager["Joined"]):
         """Why the SuperNode ended, as far as it said so."""
         _, found, words = self._logged().rpartition("ERROR")
         if not found:
-            code = self._processes["supernode"].code
-            return f"it was killed or broke off (exit code {code})"
+            return f"it was killed or broke off (exit code {self._processes['supernode'].code})"
         words = " ".join(words.partition("For more information")[0].lstrip(" :").split())[:300]
         if compat.UNKNOWN_KEY in words:
             words += (
