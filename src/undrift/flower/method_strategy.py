@@ -131,9 +131,7 @@ class MethodStrategy(FedAvg):
         super().__init__(**evaluation)
         self.method, self.clients, self.seed, self.waiting = method, clients, seed, waiting
         self.setting = dict(setting)
-        self._carrier: AppCarrier | None = None
-        self._engine: Federated | None = None
-        self._model: StateDict | None = None
+        self._started: tuple[AppCarrier, Federated, StateDict] | None = None
         # What any engine refuses is found before a node is asked.
         nothing = _facts([1] * clients, torch.zeros(1, dtype=torch.float64))
         nobody = AppClients(cast(AppCarrier, None), self, FederatedOptions(**waiting), "")
@@ -154,21 +152,22 @@ class MethodStrategy(FedAvg):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Run the method; arrays of the result are those of a state dict, as ``initial_arrays``."""
-        self._carrier = AppCarrier(grid, train_config or ConfigRecord())
+        carrier = AppCarrier(grid, train_config or ConfigRecord())
         options = FederatedOptions(deadline=timeout, **self.waiting)
         with TemporaryDirectory(prefix=STATES, ignore_cleanup_errors=True) as states:
-            federation = AppClients(self._carrier, self, options, Path(states).name)
+            federation = AppClients(carrier, self, options, Path(states).name)
             said = federation.gather()
             network = agreed([about["network"] for about in said], federation.who)
             try:
-                self._model = state_of(network, initial_arrays.to_torch_state_dict())
+                model = state_of(network, initial_arrays.to_torch_state_dict())
             except ValueError as error:
                 raise NoFederation(
                     f"initial_arrays: {error}: load the same weights on every node"
                 ) from None
-            first = start_of(self._model, getattr(torch, said[0]["dtype"]))
+            first = start_of(model, getattr(torch, said[0]["dtype"]))
             facts = _facts([about["samples"] for about in said], first)
-            self._engine = self._engine_of(Remote(facts, federation, None), timeout)
+            engine = self._engine_of(Remote(facts, federation, None), timeout)
+            self._started = carrier, engine, model
             return super().start(
                 grid,
                 initial_arrays,
@@ -183,17 +182,17 @@ class MethodStrategy(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Nothing: :meth:`aggregate_train` asks the nodes, once for every phase of the round."""
-        if self._engine is None or self._carrier is None:
+        if self._started is None:
             raise RuntimeError(f"a method runs by its own start(); {MODS}")
-        self._carrier.round = server_round
+        self._started[0].round = server_round
         return []
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """One round."""
-        assert self._engine and self._model, "configure_train comes first"
-        engine = self._engine
+        assert self._started, "configure_train comes first"
+        _, engine, model = self._started
         before = dataclasses.replace(engine.ledger)
         engine.run_round()
         for one in engine.rejections:
@@ -206,7 +205,7 @@ class MethodStrategy(FedAvg):
             "bytes-down": engine.ledger.bytes_down - before.bytes_down,
         }
         engine.rejections.clear()
-        arrays = {name: Array(v.numpy()) for name, v in self._model.at(engine.x).items()}
+        arrays = {name: Array(v.numpy()) for name, v in model.at(engine.x).items()}
         return ArrayRecord(arrays), MetricRecord(metrics)
 
     def summary(self) -> None:
@@ -287,8 +286,7 @@ class AppClients(ClientExchange):
         return {**self._about, "client": client}
 
     def begin(self, engine: Federated, seed: int) -> None:
-        samples = torch.tensor(engine.problem.samples)
-        self.tell_once(dump({"x": engine.x0, "samples": samples}))
+        self.tell_once(dump({"x": engine.x0, "samples": torch.tensor(engine.problem.samples)}))
         self._about |= {
             "method": type(engine.method).__name__,
             "values": values(engine.method),
