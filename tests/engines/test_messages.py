@@ -27,7 +27,7 @@ from undrift.check.federations import least_squares
 from undrift.core.problem import Problem
 from undrift.engines import Simulate, Wire
 from undrift.engines.messages.format import BadFormat, parse
-from undrift.engines.messages.frames import ABOUT, BODY, Address, BadFrame, decode, encode, header
+from undrift.engines.messages.frames import ABOUT, BODY, Address, BadFrame, decode, header, pack
 from undrift.engines.wire import Mailed
 from undrift.methods import FedAvg, Scaffold
 
@@ -49,13 +49,13 @@ def parts(frame):
 
 def frame(change=lambda table: None, numbers=None, message=WHOLE):
     """A frame with a changed head, and the digest of its bytes."""
-    table, body = parts(encode(message, HERE))
+    table, body = parts(HERE.frame(pack(message)))
     change(table)
     return sealed(json.dumps(table).encode(), body if numbers is None else numbers)
 
 
 def test_a_frame_says_where_it_belongs_and_ends_with_a_safetensors_file():
-    whole = encode(WHOLE, HERE)
+    whole = HERE.frame(pack(WHOLE))
     assert hashlib.sha256(whole[32:]).digest() == whole[:32]
     assert ABOUT.unpack_from(whole, 32) == (bytes.fromhex(RUN), ROUND, PHASE, CLIENT, 1)
     tensors = load(whole[BODY:])
@@ -67,15 +67,15 @@ def test_what_is_sent_arrives(dtype):
     like = torch.zeros(7, dtype=dtype)
     sent = Mixed(y=torch.randn(7).to(dtype), g=like.clone(), h=torch.randn(7).to(dtype))
     sent.g[3] = 2
-    message = encode(sent, HERE)
+    message = HERE.frame(pack(sent))
     got = decode(Mixed, message, like, HERE)
     assert all(torch.equal(v, getattr(sent, name)) for name, v in got.items())
     assert len(message) - sum(v.nbytes for v in load(message[BODY:]).values()) <= header(Mixed)
-    assert decode(Empty, encode(Empty(), HERE), like, HERE).items() == []
+    assert decode(Empty, HERE.frame(pack(Empty())), like, HERE).items() == []
 
 
 def test_messages_share_no_memory_with_their_frame():
-    got = decode(Whole, encode(WHOLE, HERE), LIKE, HERE)
+    got = decode(Whole, HERE.frame(pack(WHOLE)), LIKE, HERE)
     got.y.zero_()
     assert got.c.tolist() == [1] * 6
     assert got.c.untyped_storage().nbytes() == 6 * 8
@@ -92,12 +92,12 @@ def test_messages_share_no_memory_with_their_frame():
     ],
 )
 def test_another_address_is_refused(other):
-    assert reason(Whole, encode(WHOLE, other)) == "foreign"
-    assert reason(Whole, encode(WHOLE, HERE), address=other) == "foreign"
+    assert reason(Whole, other.frame(pack(WHOLE))) == "foreign"
+    assert reason(Whole, HERE.frame(pack(WHOLE)), address=other) == "foreign"
 
 
 def test_every_bit_counts():
-    whole = encode(WHOLE, HERE)
+    whole = HERE.frame(pack(WHOLE))
     for k in range(8 * len(whole)):
         damaged = bytearray(whole)
         damaged[k // 8] ^= 1 << k % 8
@@ -134,22 +134,22 @@ def test_what_is_not_declared_is_refused_even_with_its_digest():
         entry(data_offsets=[0, 48]),
         entry(data_offsets=None),
         sealed(parts_with_a_key_twice(), bytes(96)),
-        encode(Mixed(y=WHOLE.y, g=WHOLE.y, h=WHOLE.y), HERE),
-        encode(Whole(y=torch.zeros(7).double(), c=WHOLE.y), HERE),
-        encode(Whole(y=torch.zeros(6), c=WHOLE.y), HERE),
+        HERE.frame(pack(Mixed(y=WHOLE.y, g=WHOLE.y, h=WHOLE.y))),
+        HERE.frame(pack(Whole(y=torch.zeros(7).double(), c=WHOLE.y))),
+        HERE.frame(pack(Whole(y=torch.zeros(6), c=WHOLE.y))),
     ):
         assert reason(Whole, bad) == "malformed", bad
 
 
 def parts_with_a_key_twice():
-    text = json.dumps(parts(encode(WHOLE, HERE))[0])
+    text = json.dumps(parts(HERE.frame(pack(WHOLE)))[0])
     return text.replace('"c": ', '"y": ').encode()
 
 
 def bombs():
     empty = '"%07d":{"dtype":"F64","shape":[0],"data_offsets":[0,0]}'
     many = ",".join(empty % k for k in range(1_000_000))
-    start = json.dumps(parts(encode(WHOLE, HERE))[0])[:-1]
+    start = json.dumps(parts(HERE.frame(pack(WHOLE)))[0])[:-1]
     yield "a million empty tensors", f"{start},{many}}}"
     yield "depth", start + ', "y": ' + "[" * 10_000_000
     yield "digits", start + ', "y": ' + "9" * 10_000_000

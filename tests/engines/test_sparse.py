@@ -20,8 +20,8 @@ from undrift.engines.messages.frames import (
     WAYS,
     BadFrame,
     decode,
-    encode,
     header,
+    pack,
     sparse_bytes,
 )
 from undrift.engines.wire import Mailed
@@ -78,7 +78,7 @@ def test_entries_and_places_travel_where_that_is_less(dtype, size):
         ([1, 2, 3, 4, 5, 0], None),
     ):
         message = upload(*g, dtype=dtype)
-        frame = encode(message, HERE)
+        frame = HERE.frame(pack(message))
         expected = 6 * size if entries is None else entries * (size + 4)
         assert payload(frame) == 6 * size + expected and sparse_bytes(message) == expected
         assert 0 < len(frame) - payload(frame) <= header(Up)
@@ -96,7 +96,7 @@ def test_entries_and_places_travel_where_that_is_less(dtype, size):
 def test_what_is_not_finite_travels_too():
     back = decode(
         Up,
-        encode(upload(0, float("nan"), 0, 0, float("-inf"), 0), HERE),
+        HERE.frame(pack(upload(0, float("nan"), 0, 0, float("-inf"), 0))),
         torch.zeros(6, dtype=torch.float64),
         HERE,
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from undrift.core import Message, Sparse, Vec
-from undrift.engines.messages.frames import BODY, DIGEST, Address, BadFrame, decode, encode
+from undrift.engines.messages.frames import BODY, DIGEST, Address, BadFrame, decode, pack
 
 RUN, ROUND, PHASE, CLIENT = "0123456789abcdef" * 2, 12, 1, 7
 MOST = 64 * 2**20
@@ -68,7 +68,7 @@ def corpus() -> list[tuple[type[Message], bytes, torch.Tensor]]:
         (Mixed(y=few, g=few + 1, h=entries), few),
         (Empty(), few),
     ]
-    return [(type(message), encode(message, HERE), like) for message, like in messages]
+    return [(type(message), HERE.frame(pack(message)), like) for message, like in messages]
 
 
 WORDS = [

@@ -293,7 +293,11 @@ def test_a_node_too_many_is_refused_at_first_and_later_ignored(numbered, tmp_pat
         return message.content["config"]["server-round"] == 2 and extra not in asked
 
     grid.lose = away
-    grid.get_node_ids = lambda: [*known, extra] if chosen._carrier.round == 2 else known
+
+    def online():
+        return [*known, extra] if chosen._started and chosen._started[0].round == 2 else known
+
+    grid.get_node_ids = online
     result = chosen.start(grid, begin(), num_rounds=3)
     assert same(result, simulated(Scaffold(lr=0.05), 3, **setting)) < 1e-10
 

@@ -48,12 +48,8 @@ def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
             for _ in [] if isinstance(parts[name], Tensor) else parts[name]:
                 pass
         return
-    words = dict[str, object]()
-    for name, note in notes.items():
-        if isinstance(note, Tensor):
-            parts[f"{NOTE}{name}"] = note
-        else:
-            words[name] = note
+    parts |= {f"{NOTE}{name}": v for name, v in notes.items() if isinstance(v, Tensor)}
+    words = {name: note for name, note in notes.items() if not isinstance(note, Tensor)}
     header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(words)}
     write(path, parts, header)
 
@@ -70,12 +66,7 @@ def restore(
     A file that is damaged, or belongs to another run or ``round``, is refused and changes nothing,
     and so is one whose counters do not fit what was recorded.
     """
-    try:
-        header, tensors = read(path, MOST)
-    except BadFormat as error:
-        raise BadCheckpoint(path, str(error)) from error
-    if header["identity"] != identity:
-        raise BadCheckpoint(path, "belongs to another run")
+    header, tensors = _read(path, identity)
     counters = json.loads(header["counters"])
     if round not in (None, counters["round"]):
         raise BadCheckpoint(path, f"is of round {counters['round']}, not {round}")
@@ -95,13 +86,19 @@ def renamed(path: Path, to: Path, before: str, identity: str) -> None:
 
     Raises :class:`BadCheckpoint`.
     """
+    header, tensors = _read(path, before)
+    write(to, tensors, header | {"identity": identity})
+
+
+def _read(path: Path, identity: str) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The head and the tensors of a whole checkpoint of this run."""
     try:
         header, tensors = read(path, MOST)
     except BadFormat as error:
         raise BadCheckpoint(path, str(error)) from error
-    if header["identity"] != before:
+    if header["identity"] != identity:
         raise BadCheckpoint(path, "belongs to another run")
-    write(to, tensors, header | {"identity": identity})
+    return header, tensors
 
 
 class Shelf(NamedTuple):

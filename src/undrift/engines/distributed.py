@@ -66,8 +66,6 @@ class Shard(Site):
         self.route = Route(NOBODY, NOBODY, NOBODY)
         self.sound, self.norms = True, list[float]()
         """Whether all new states and uploads are finite; the lengths of the uploads."""
-        self.gradients = 0
-        """Those that all ranks took in the last phase."""
         self._names, self._passed = list[str](), list[str]()
         """What clients remember anew, and what they pass on to the next phase."""
         self._scratched = NOBODY
@@ -97,8 +95,7 @@ class Shard(Site):
                     raise ValueError(text)
         except Exception as raised:
             work, error = Work(), raised
-        self._heed(share.order, work, error)
-        return work
+        return work._replace(gradients=self._heed(share.order, work, error))
 
     def _moved(self, share: Share) -> Tensors:
         """What the clients remember, moved here from where they live."""
@@ -135,10 +132,9 @@ class Shard(Site):
     def uploads(self, order: Order, work: Work) -> Work:
         """The same with the uploads of all ranks."""
         senders = self.senders(order)
-        workers, mine = self.route.only(senders).workers, dict(work.vectors())
-        names = order.phase.Up.vectors
-        rows = {name: self.together(mine.get(name), workers) for name in names}
-        return work._replace(up=order.phase.Up(**rows), senders=senders)
+        workers, mine, Up = self.route.only(senders).workers, dict(work.vectors()), order.phase.Up
+        rows = {name: self.together(mine.get(name), workers) for name in Up.vectors}
+        return work._replace(up=Up(**rows), senders=senders)
 
     def states(self, work: Work) -> Tensors:
         """The new states of the whole cohort."""
@@ -159,8 +155,9 @@ class Shard(Site):
         index = {WRITTEN: members} if names and len(members) < self.problem.clients else {}
         return {**rows, **index}
 
-    def _heed(self, order: Order, work: Work, error: Exception | None) -> None:
-        """Let all ranks know what has become of the work on each of them.
+    def _heed(self, order: Order, work: Work, error: Exception | None) -> int:
+        """Let all ranks know what has become of the work on each of them; returns the gradients
+        that it took on all of them.
 
         One collective for all of it: a line of each rank about its work as a whole, then a line for
         every upload with the lengths of its vectors.
@@ -190,10 +187,11 @@ class Shard(Site):
             raise error if error and ranks.rank == 0 else WorkFailed(said) from error
         self.sound = not unsound
         self.norms = rest[:, : len(names)].T.flatten().tolist()
-        self.gradients, streams.used = int(gradients), used > 0
+        streams.used = used > 0
         self._names = [*self.method.Client.vectors]
         self._names += [PREVIOUS] if made and self.problem.remembers else []
         self._passed = [name for name, there in zip(declared, passed, strict=False) if there]
+        return int(gradients)
 
     def together(self, rows: Tensor | None, where: np.ndarray) -> Tensor:
         """The rows of all ranks, in the order of the clients, who are on the ranks ``where``."""
@@ -259,14 +257,11 @@ class Distributed(Engine):
         return self.ranks.agree(decision)
 
     def told(self, numbers: dict[str, float]) -> dict[str, float]:
-        said: dict[str, float] = self.ranks.tell(numbers)
-        return said
+        return cast(dict[str, float], self.ranks.tell(numbers))
 
     def collect(self, order: Order, down: Message) -> Work:
         work = self.site.work(self.site.share(order), down)
-        if not self._adds(order):
-            work = self.site.uploads(order, work)
-        return work._replace(gradients=self.site.gradients)
+        return work if self._adds(order) else self.site.uploads(order, work)
 
     def commit(self, work: Work, cohort: Cohort) -> None:
         self.site.send_home(work, cohort.members)
@@ -291,8 +286,10 @@ class Distributed(Engine):
         # they would go on to write.
         digest = hashlib.sha256(b"".join(content(v) for _, v in self.server.items())).digest()
         if not self.ranks.same(digest):
-            text = "the processes of the run have come to different models"
-            raise Parted(f"round {self.round}: {text}; continue from the last checkpoint")
+            raise Parted(
+                f"round {self.round}: the processes of the run have come to different models; "
+                "continue from the last checkpoint"
+            )
         pieces = self.problem.pieces(self.x, self.ranks.rank, self.ranks.size)
         if pieces is not None:
             sizes = self.ranks.sizes(len(pieces))
@@ -336,8 +333,7 @@ class Distributed(Engine):
 
     def continued(self, notes: dict[str, Any] | None) -> dict[str, Any] | None:
         if self.leads:
-            found = notes or {}
-            words = {name: note for name, note in found.items() if not isinstance(note, Tensor)}
+            words = {n: note for n, note in (notes or {}).items() if not isinstance(note, Tensor)}
             self.ranks.tell(notes and words)
             return notes
         # What rank 0 says first is in its restore, if there is something to continue from.

@@ -18,7 +18,7 @@ from torch import Tensor
 from undrift.core.cohort import Cohort
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
-from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums
+from undrift.core.problem import Constants, Facts, Problem, Samples, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine
 from undrift.engines.messages.frames import Address, BadFrame, decode, pack
@@ -87,19 +87,16 @@ class Remote(Problem):
             self.own_samples = samples
         self.metric_samples = samples
 
-    def at(self, members: np.ndarray | None = None) -> Oracle:
-        self._elsewhere()
+    def at(self, members: np.ndarray | None = None) -> NoReturn:
+        raise RuntimeError("the data of a federation are with its clients")
 
     def to(self, dtype: torch.dtype, device: torch.device) -> NoReturn:
-        self._elsewhere()
+        self.at()
 
     @property
     def minimises(self) -> bool:
         """Of clients' own data, only they know."""
         return self.whole is None or self.whole.minimises
-
-    def _elsewhere(self) -> NoReturn:
-        raise RuntimeError("the data of a federation are with its clients")
 
     def metrics(self, x: Tensor) -> dict[str, float]:
         return self.federation.evaluate(self, x)
@@ -192,18 +189,24 @@ class Federated(Engine):
 
     def collect(self, order: Order, down: Message) -> Work:
         self._now = Tag(order.round, order.place, self.counted.attempt)
-        members, packed = order.cohort.members.tolist(), pack(down)
+        members, packed, Up = order.cohort.members.tolist(), pack(down), order.phase.Up
         senders = members if order.picked is None else [order.picked]
         uploads, gradients, unsound = dict[int, Message](), dict[int, int](), dict[int, str]()
 
         def accept(client: int, reply: Packet) -> None:
             if "unsound" in reply.table:  # its own word: it kept and sent nothing
-                unsound[client] = str(reply.table["unsound"])
+                # It is the judge's to refuse, as if the numbers had been sent: only so a run in
+                # which nobody's work is finite ends as diverged, as on one machine.
+                if client in senders:
+                    nothing = torch.full_like(self.x0, torch.nan)
+                    uploads[client] = Up(**dict.fromkeys(Up.vectors, nothing))
+                else:
+                    unsound[client] = str(reply.table["unsound"])
                 return
             if client in senders:
                 try:
                     address = self._address(client)._replace(way="up")
-                    uploads[client] = decode(order.phase.Up, reply.content, self.x0, address)
+                    uploads[client] = decode(Up, reply.content, self.x0, address)
                 except BadFrame as error:
                     raise Refused(str(error)) from None
             gradients[client] = int(reply.table["gradients"])
@@ -212,24 +215,13 @@ class Federated(Engine):
         orders = {
             client: self._order(client, self._address(client).frame(packed)) for client in members
         }
-        failed = self.problem.federation.ask(orders, accept)
-        # Work that is not finite is the judge's to refuse, as if the numbers had been sent: only
-        # so a run in which nobody's work is finite ends as diverged, as on one machine.
-        for client, reason in unsound.items():
-            if client in senders:
-                nothing = torch.full_like(self.x0, torch.nan)
-                uploads[client] = order.phase.Up(**dict.fromkeys(order.phase.Up.vectors, nothing))
-            else:
-                failed[client] = reason
+        failed = self.problem.federation.ask(orders, accept) | unsound
         answered = [client for client in members if client not in failed]
         sent = [client for client in answered if client in uploads]
-        up = None
-        if sent:
-            rows = [uploads[client] for client in sent]
-            up = rows[0].map(lambda *vectors: torch.stack(vectors), *rows[1:])
+        rows = [uploads[client] for client in sent]
         return Work(
             members=np.array(answered, int),
-            up=up,
+            up=rows[0].map(lambda *each: torch.stack(each), *rows[1:]) if rows else None,
             senders=np.array(sent, int),
             gradients=sum(gradients.values()),
             failed=failed,
@@ -241,15 +233,17 @@ class Federated(Engine):
 
     def _order(self, client: int, frame: bytes) -> Packet:
         """What is asked of a client: which work, after which of its works, and which to keep."""
-        table = {
-            "do": "work",
-            "tag": self._now,
-            "before": self.counted.last[client],
-            "keep": self.counted.needed(client),
-            "skipped": [*self.troubles.skipped_rounds],
-            "gone": [*self.troubles.gone],
-        }
-        return Packet(table, frame)
+        return Packet(
+            {
+                "do": "work",
+                "tag": self._now,
+                "before": self.counted.last[client],
+                "keep": self.counted.needed(client),
+                "skipped": [*self.troubles.skipped_rounds],
+                "gone": [*self.troubles.gone],
+            },
+            frame,
+        )
 
     def _address(self, client: int) -> Address:
         return Address(self.identity, self._now.round, self._now.place, client, "down")

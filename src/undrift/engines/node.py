@@ -22,7 +22,7 @@ from undrift.core.problem import Oracle, Problem
 from undrift.engines.engine import Engine
 from undrift.engines.judge import Sound
 from undrift.engines.messages.format import BadFormat, read, write
-from undrift.engines.messages.frames import Address, decode, encode
+from undrift.engines.messages.frames import Address, decode, pack
 from undrift.engines.messages.packet import Packet, Tag
 from undrift.engines.order import Order, Share
 from undrift.engines.site import Kept, Site, quiet
@@ -68,10 +68,9 @@ class NodeStates:
 
     def keep(self, tags: Collection[Tag]) -> None:
         """Remove the states after all other works."""
-        kept = [self._path(tag) for tag in tags]
-        for path in self.folder.glob("*.safetensors"):
-            if path not in kept:
-                path.unlink(missing_ok=True)
+        kept = {self._path(tag) for tag in tags}
+        for path in {*self.folder.glob("*.safetensors")} - kept:
+            path.unlink(missing_ok=True)
 
     def _about(self, tag: Tag) -> dict[str, str]:
         return {"client": str(self.client), "run": self.run, "work": json.dumps(tag)}
@@ -139,7 +138,7 @@ class Node(Site):
         self.client, self.run = problem.client, self.engine.identity
         self.states = NodeStates(folder / self.run / str(self.client), self.run, self.client)
         self._sound = Sound(problem.dim, problem.dtype)
-        self._first = {name: v[0].clone() for name, v in self.store.gather(None).items()}
+        self._first = {name: v.clone() for name, v in self.store.gather(None).items()}
 
     def do(self, asked: Packet) -> Packet:
         """Work on an order. New states are on disk when this returns."""
@@ -164,20 +163,15 @@ class Node(Site):
         frame = b""
         if order.picked in (None, self.client) and work.up is not None:
             upload = work.up.map(lambda rows: rows[0])
-            frame = encode(upload, address._replace(way="up"))
+            frame = address._replace(way="up").frame(pack(upload))
         return Packet({"gradients": work.gradients, "drawn": self.engine.streams.used}, frame)
 
     def _return_to(self, before: Tag | None, tag: Tag) -> None:
         """Have the states after the work ``before``, to do ``tag`` next."""
-        found: Mapping[str, Tensor] = {} if before is None else self.states.load(before)
-        states = {name: found.get(f"{STATE}{name}", v) for name, v in self._first.items()}
-        device = self.common.x0.device
-        self.store.load({name: v.to(device).unsqueeze(0) for name, v in states.items()})
-        scratch = {
-            name.removeprefix(SCRATCH): v.to(device).unsqueeze(0)
-            for name, v in found.items()
-            if name.startswith(SCRATCH)
-        }
+        stored = {} if before is None else self.states.load(before)
+        found = {name: v.to(self.common.x0.device).unsqueeze(0) for name, v in stored.items()}
+        self.store.load({n: found.get(f"{STATE}{n}", first) for n, first in self._first.items()})
+        scratch = {n.removeprefix(SCRATCH): v for n, v in found.items() if n.startswith(SCRATCH)}
         # Scratch vectors are those of the phase before, never of an earlier round.
         next_phase = before is not None and before[:2] == (tag.round, tag.place - 1)
         self._scratch = Kept(self.alone, scratch) if scratch and next_phase else None

@@ -85,11 +85,9 @@ class DistributedOptions(StoreOptions):
         wrong = {}
         if processes > clients:
             wrong["engine.workers"] = f"{processes} processes for {clients} clients: use fewer"
-        robust = isinstance(aggregation, Robust)
-        for name, given in (("aggregation", robust), ("faults", faults)):
-            if self.collect == "sums" and given:
-                text = f"sums have no single uploads, which {name} needs: use rows, or auto"
-                wrong["engine.collect"] = text
+        if self.collect == "sums" and (faults or isinstance(aggregation, Robust)):
+            text = "sums have no single uploads, which robust aggregation and faults need"
+            wrong["engine.collect"] = f"{text}: use rows, or auto"
         return wrong
 
 

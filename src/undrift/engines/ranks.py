@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -144,8 +144,9 @@ class Whereabouts:
                         where = "has not begun" if place is None else f"is at {place[1]} {place[0]}"
                         elsewhere.append(f"rank {other}, which {where}")
                 who = ", ".join(elsewhere) or "all ranks, which have come to the same place"
-                text = f"rank {rank} has waited {waited:.0f} s at {name} {number} for {who}"
-                logging.getLogger(__name__).warning(text)
+                logging.getLogger(__name__).warning(
+                    "rank %d has waited %.0f s at %s %d for %s", rank, waited, name, number, who
+                )
 
     @contextmanager
     def collective(self, name: str, counted: bool = True) -> Iterator[None]:
@@ -181,24 +182,17 @@ class Ranks:
         """What one rank says, which JSON holds, on every rank."""
         text = json.dumps(value).encode() if self.rank == source else b""
         # The others must know how much to receive: a broadcast fills what is there.
-        size = torch.tensor([len(text)])
-        self._broadcast(size, source)
-        content = torch.empty(int(size), dtype=torch.uint8)
-        if self.rank == source:
-            content = torch.from_numpy(np.frombuffer(text, np.uint8).copy())
-        self._broadcast(content, source)
-        return json.loads(content.numpy().tobytes())
+        size = int(self.broadcast(torch.tensor([len(text)]), source))
+        content = torch.frombuffer(bytearray(text.ljust(size)), dtype=torch.uint8)
+        return json.loads(self.broadcast(content, source).numpy().tobytes())
 
     def agree(self, decision: bool) -> bool:
         """The decision of rank 0."""
-        said = torch.tensor([int(decision)])
-        self._broadcast(said)
-        return bool(said)
+        return bool(self.broadcast(torch.tensor([int(decision)])))
 
     def sizes(self, mine: int) -> list[int]:
         """How many rows each rank has, where this one has so many."""
-        found: list[int] = self.gather(torch.tensor([mine]), [1] * self.size).tolist()
-        return found
+        return cast(list[int], self.gather(torch.tensor([mine]), [1] * self.size).tolist())
 
     def sum(self, v: Tensor) -> Tensor:
         """The sum of a tensor over all ranks, the same bits on each."""
@@ -207,10 +201,11 @@ class Ranks:
             dist.all_reduce(total)
         return total.to(v.device)
 
-    def broadcast(self, v: Tensor) -> Tensor:
-        """The tensor of rank 0, on the CPU."""
+    def broadcast(self, v: Tensor, source: int = 0) -> Tensor:
+        """The tensor of one rank, on the CPU; others give one of its form."""
         v = v.cpu().contiguous()
-        self._broadcast(v)
+        with at.collective("broadcast"):
+            dist.broadcast(v, source)
         return v
 
     def gather(self, rows: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -257,9 +252,5 @@ class Ranks:
 
     def same(self, digest: bytes) -> bool:
         """Whether all ranks have the same digest."""
-        mine = torch.from_numpy(np.frombuffer(digest, np.uint8).copy()).unsqueeze(0)
+        mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).unsqueeze(0)
         return bool((self.gather(mine, [1] * self.size) == mine).all())
-
-    def _broadcast(self, v: Tensor, source: int = 0) -> None:
-        with at.collective("broadcast"):
-            dist.broadcast(v, source)

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -68,14 +68,10 @@ class Store:
         ``written``, where others have those of the start, or of all.
         """
         rows = {name: tensors[name].to(v.device, copy=True) for name, v in self._all.items()}
-        self._taken[:] = written is None
+        Store.__init__(self, self._start, len(self._taken))
+        self.scatter(written, rows)
         if written is None:
-            self._all, self._own = rows, set(rows)
-        else:
-            shape = len(self._taken), -1
-            self._all = {name: row.expand(*shape) for name, row in self._start.items()}
-            self._own.clear()
-            self.scatter(written, rows)
+            self._own.update(rows)
 
     def read(self, name: str, which: slice | np.ndarray) -> Tensor:
         """Rows on the CPU, good until the next scatter."""
@@ -188,15 +184,12 @@ class OutsideStore(Store):
         self._held, self._coming = CohortRows(np.arange(0), {}), None
         clients = np.arange(self._block.shape[1]) if written is None else written
         for name, mine in self._all.items():
-            self._written[name][:] = False
-            self._written[name][clients] = True
-            for k, i in enumerate(clients):
-                mine[i].copy_(tensors[name][k])
+            self._written[name] = np.isin(np.arange(len(mine)), clients)
+            mine.index_copy_(0, torch.from_numpy(clients), tensors[name].cpu())
 
     def read(self, name: str, which: slice | np.ndarray) -> Tensor:
         self._settle()
-        at = which if isinstance(which, slice) else torch.from_numpy(which)
-        block = self._all[name][at].clone()
+        block = self._all[name][which].clone()
         block[torch.from_numpy(~self._written[name][which])] = self._start[name].cpu()
         return block
 
@@ -285,8 +278,7 @@ class HostStore(OutsideStore):
         rows.record_stream(self._side)
 
     def _arrival(self) -> torch.cuda.Event:
-        event: torch.cuda.Event = self._side.record_event()
-        return event
+        return cast(torch.cuda.Event, self._side.record_event())
 
     def _settle(self) -> None:
         self._side.synchronize()

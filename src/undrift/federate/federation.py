@@ -75,10 +75,9 @@ class FlowerFederation(ClientExchange):
         self, spec: Spec, seed: int, complaints: list[Complaint]
     ) -> dict[Objective | None, Problem]:
         """The problems of a spec, whose data are with the clients."""
-        say = spec.origin.complaint
         if spec.anew:
             text = "a federation has the data that it has: leave out vary"
-            complaints.append(say(("vary",), text))
+            complaints.append(spec.origin.complaint(("vary",), text))
         for i, entry in enumerate(spec.entries):
             if self.options.absent == "drop" and needs_all(entry.method):
                 text = f"{entry.label} needs every client in every round: absent = 'wait'"
@@ -105,7 +104,6 @@ class FlowerFederation(ClientExchange):
         problems = build_all(spec, seed, complaints)
         if complaints:
             return {}
-        found: dict[Objective | None, Problem] = {}
         # Before anything is trained: a node with other data would only pull the model elsewhere.
         first = problems[spec.entries[0].objective].digest()
         for client, about in enumerate(said):
@@ -113,10 +111,11 @@ class FlowerFederation(ClientExchange):
                 raise NoFederation(
                     f"{self.who(client)} has other data than this machine: give both the same"
                 )
-        for objective, whole in problems.items():
-            found[objective] = Remote(whole.facts, self, whole.digest(), whole)
         self._know(next(iter(problems.values())).samples)
-        return found
+        return {
+            objective: Remote(whole.facts, self, whole.digest(), whole)
+            for objective, whole in problems.items()
+        }
 
     def _own(self, spec: Spec, said: Sequence[About]) -> dict[Objective | None, Problem]:
         """Every client has data that nobody else sees."""
@@ -132,12 +131,6 @@ class FlowerFederation(ClientExchange):
                 raise NoFederation(f"{who} says that it has {about['samples']!r} samples")
         self._know([about["samples"] for about in said])
         x, state = self._first_point(said)
-        constants = None
-        if all("L" in about for about in said):
-            constants = Constants(
-                L=_extreme(max, [about["L"] for about in said]),
-                mu=_extreme(min, [about["mu"] for about in said]),
-            )
         digest = hashlib.sha256(" ".join(str(about["digest"]) for about in said).encode())
         facts = Facts(
             clients=len(said),
@@ -148,7 +141,10 @@ class FlowerFederation(ClientExchange):
             remembers=False,
             differentiates=bool(said[0]["differentiates"]),
             first=x,
-            constants=constants,
+            constants=Constants(
+                L=_extreme(max, [about.get("L") for about in said]),
+                mu=_extreme(min, [about.get("mu") for about in said]),
+            ),
         )
         measured_on = [about.get("metric_samples") for about in said]
         of = next((one for one in get_args(Samples) if measured_on == [one] * len(said)), None)
@@ -188,11 +184,7 @@ class FlowerFederation(ClientExchange):
         if problem.whole is not None:
             return problem.whole.metrics(x)
         metrics: dict[int, dict[str, Weighed]] = {}
-        content = dump({"x": x.detach().cpu()})
-        packets = {
-            client: Packet({**self.about_run(client), "do": "evaluate"}, content)
-            for client in range(problem.clients)
-        }
+        asked = Packet({"do": "evaluate"}, dump({"x": x.detach().cpu()}))
 
         def accept(client: int, reply: Packet) -> None:
             if "unsound" in reply.table:
@@ -200,7 +192,7 @@ class FlowerFederation(ClientExchange):
             others = next(iter(metrics.values()), None)
             metrics[client] = _metrics(reply.table, self._samples[client], others)
 
-        self.exchange(packets, accept, self.options.absent == "wait")
+        self.ask(dict.fromkeys(range(self.clients), asked), accept)
         # Answers come in any order; sums taken in that order would differ from run to run.
         metrics = {client: metrics[client] for client in sorted(metrics)}
         alone: dict[str, Tensor] = {}

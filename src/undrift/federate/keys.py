@@ -22,17 +22,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 DAYS = 365
 HERE = ("127.0.0.1", "localhost")
 """Names of the SuperLink's machine that are always in its certificate."""
-USES = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
-    "encipher_only",
-    "decipher_only",
-)
 
 
 def make_keys(folder: Path, nodes: int, hosts: Sequence[str]) -> list[str]:
@@ -67,14 +56,19 @@ def _certificate(key: ec.EllipticCurvePrivateKey, hosts: Sequence[str]) -> x509.
     """The server's, signed by itself."""
     now, public = datetime.datetime.now(datetime.UTC), key.public_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-    used = {use: use in ("digital_signature", "key_cert_sign") for use in USES}
-    extensions: list[x509.ExtensionType] = [
-        x509.SubjectAlternativeName([_alternative(host) for host in hosts]),
-        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
-        x509.SubjectKeyIdentifier.from_public_key(public),
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(public),
-    ]
-    builder = (
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
+    return (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -83,11 +77,13 @@ def _certificate(key: ec.EllipticCurvePrivateKey, hosts: Sequence[str]) -> x509.
         .not_valid_before(now - datetime.timedelta(minutes=5))
         .not_valid_after(now + datetime.timedelta(days=DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(**used), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(names, critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
+        .sign(key, hashes.SHA384())
     )
-    for extension in extensions:
-        builder = builder.add_extension(extension, critical=False)
-    return builder.sign(key, hashes.SHA384())
 
 
 def _alternative(host: str) -> x509.GeneralName:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +55,7 @@ class NodeConfig(NamedTuple):
         return cls(**table | paths)
 
 
-class Joined:
+class Joined(AbstractContextManager["Joined"]):
     """A node, from when it is entered until it is left.
 
     Without a key, where one is needed, or with the certificate of others it gives up at once;
@@ -74,9 +76,9 @@ class Joined:
             self._held = _hold(folder)
             name = config.name or drawn_once(folder / "name")
         except OSError as error:
-            why = error.strerror or error
             raise NoFederation(
-                f"{folder}: {why}: no states can be kept there; give another folder, --states"
+                f"{folder}: {error.strerror or error}: no states can be kept there; give another "
+                "folder, --states"
             ) from None
         self.config = config._replace(name=name, states=folder / "states")
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
@@ -94,11 +96,9 @@ class Joined:
             "there, or it speaks TLS and this node does not (--key FILE), or the other way round."
         )
 
-    def __enter__(self) -> Joined:
-        return self
-
     def __exit__(self, *error: object) -> None:
         end_all([*self._processes.values()])
+        shutil.rmtree(self._home, ignore_errors=True)  # a supervisor that was killed has left it
         # Only now: a node that is started again must not meet a worker that still writes states.
         release(self.folder, self._held)
 
@@ -141,8 +141,7 @@ class Joined:
         """Why the SuperNode ended, as far as it said so."""
         _, found, words = self._logged().rpartition("ERROR")
         if not found:
-            code = self._processes["supernode"].code
-            return f"it was killed or broke off (exit code {code})"
+            return f"it was killed or broke off (exit code {self._processes['supernode'].code})"
         words = " ".join(words.partition("For more information")[0].lstrip(" :").split())[:300]
         if compat.UNKNOWN_KEY in words:
             words += (

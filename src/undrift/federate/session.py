@@ -16,9 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from undrift._files import write_whole
 from undrift.engines.messages.packet import Packet
@@ -75,7 +75,7 @@ class SuperLinkAddress(NamedTuple):
         return False
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """Flower runs on a SuperLink, one after another; use it as a context.
 
     It carries packets as a :class:`GridCarrier` does: the ServerApp of the run has one, and does
@@ -118,9 +118,6 @@ class Session:
         self.key_names: dict[str, str] = {}
         """The names of nodes' keys, by node."""
 
-    def __enter__(self) -> Session:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.hang_up()
         end_all([*self._processes.values()])
@@ -149,8 +146,9 @@ class Session:
             except TimeoutError:
                 if executor.code is None and time.monotonic() < until:
                     continue
-                text = "the Flower run did not start. Flower's last words"
-                raise NoFederation(f"{text}: {executor.last_words()}") from None
+                raise NoFederation(
+                    f"the Flower run did not start. Flower's last words: {executor.last_words()}"
+                ) from None
             pipe = Pipe(connection, START)
             with suppress(OSError):
                 if pipe.receive().table["run"] == run:
@@ -173,17 +171,17 @@ class Session:
 
     def nodes(self) -> list[str]:
         """The nodes that are online."""
-        return list(self._ask(Packet({"do": "nodes"}))["nodes"])
+        return list(self._ask(Packet({"do": "nodes"})).table["nodes"])
 
     def push(self, node: str, packet: Packet, ttl: float) -> str | None:
         """Send a packet; its number, ``None`` if the SuperLink does not take it."""
         table = {"do": "push", "node": node, "ttl": ttl, "table": packet.table}
-        return self._ask(Packet(table, packet.content))["id"] or None
+        return self._ask(Packet(table, packet.content)).table["id"] or None
 
     def pull(self, ids: Sequence[str]) -> dict[str, Packet]:
         """The replies that have come to these packets."""
-        found = self._ask(Packet({"do": "pull", "ids": [*ids]}))["ids"] if ids else ()
-        return {id: self._receive() for id in found}
+        found = self._ask(Packet({"do": "pull", "ids": [*ids]})).table["ids"] if ids else ()
+        return {id: self._ask() for id in found}
 
     def hang_up(self) -> None:
         """End the Flower run."""
@@ -191,18 +189,15 @@ class Session:
             self._pipe.close()
             self._pipe = None
 
-    def _ask(self, packet: Packet) -> dict[str, Any]:
-        # A request and its reply are one after the other, without numbers: once a reply was missed
-        # the next one would be taken for it, and so every error of the pipe ends the run.
-        if self._pipe is not None:
-            with suppress(OSError):  # then there is nothing to receive either
-                self._pipe.send(packet)
-        return self._receive().table
-
-    def _receive(self) -> Packet:
+    def _ask(self, packet: Packet | None = None) -> Packet:
+        """What the ServerApp says next, after it has been sent a packet."""
         if self._pipe is None:
             raise Lost("the Flower run is over")
+        # A request and its reply are one after the other, without numbers: once a reply was missed
+        # the next one would be taken for it, and so every error of the pipe ends the run.
         try:
+            if packet is not None:
+                self._pipe.send(packet)
             return self._pipe.receive()
         except OSError as error:
             self.hang_up()
@@ -212,16 +207,18 @@ class Session:
         """A process of Flower's; started if it has ended, or never was."""
         if name not in self._processes or self._processes[name].code is not None:
             log = self.folder / f"{name}.log"
-            process = Process(self._commands[name], log, self._environment, self.home)
-            self._processes[name] = process
+            self._processes[name] = Process(self._commands[name], log, self._environment, self.home)
         return self._processes[name]
 
     def _flwr(self, command: Sequence[str], field: str) -> str:
         """Have Flower do something; a field of what it says of it."""
-        environment = {**os.environ, **self._environment}
         try:
             done = subprocess.run(
-                command, env=environment, capture_output=True, encoding="utf-8", timeout=START
+                command,
+                env=os.environ | self._environment,
+                capture_output=True,
+                encoding="utf-8",
+                timeout=START,
             )
             return str(json.loads(done.stdout)[field])
         except subprocess.TimeoutExpired:

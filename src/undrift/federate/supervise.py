@@ -49,7 +49,7 @@ class Process:
         scratch: Path | None = None,
         tells: bool = False,
     ):
-        self.log, self.scratch = log, scratch
+        self.log = log
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
             # Nothing is ever written to its standard input: that it closes is the sign to end, and
@@ -84,8 +84,6 @@ class Process:
         except subprocess.TimeoutExpired:
             self._supervisor.kill()
             self._supervisor.wait()
-        if self.scratch is not None:  # a supervisor that was killed has left it
-            shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 def end_all(processes: Sequence[Process]) -> None:

@@ -96,18 +96,25 @@ class ClientWorker:
     def hello(self, asked: Packet) -> Packet:
         """What a server may know of this client."""
         problem, part = self._problem(self._spec.entries[0], ()), self.config.part
-        about: dict[str, object] = {"name": self.config.name, "version": __version__}
-        about["digest"] = self._digest()
+        about: dict[str, object] = {
+            "name": self.config.name,
+            "version": __version__,
+            "digest": self._digest(),
+        }
         if part is not None:
             if part >= problem.clients:
                 raise ValueError(f"there is no client {part} of {problem.clients}")
             return Packet({**about, "part": part})
-        about |= {"samples": problem.samples[0], "dim": problem.dim}
-        about |= {"dtype": str(problem.dtype).removeprefix("torch.")}
-        about |= {"differentiates": problem.differentiates, "classes": [*problem.class_names]}
-        about |= {"metric_samples": problem.metric_samples, "network": None}
-        if (state := known(problem)) is not None:
-            about["network"] = described(state)
+        state = known(problem)
+        about |= {
+            "samples": problem.samples[0],
+            "dim": problem.dim,
+            "dtype": str(problem.dtype).removeprefix("torch."),
+            "differentiates": problem.differentiates,
+            "classes": [*problem.class_names],
+            "metric_samples": problem.metric_samples,
+            "network": None if state is None else described(state),
+        }
         if asked.table["constants"]:
             about |= {"L": problem.cheap_constants.L, "mu": problem.cheap_constants.mu}
         return Packet(about)
@@ -126,8 +133,7 @@ class ClientWorker:
         run = [table[name] for name in ("told", "label", "values", "seed", "client")]
         if self._node is None or self._node[0] != run:
             one = OneOf(problem, table["client"], self._samples)
-            setting = self._spec.setting(entry)
-            own = {name: value for name, value in setting.items() if name not in SERVERS}
+            own = {k: v for k, v in self._spec.setting(entry).items() if k not in SERVERS}
             method = dataclasses.replace(entry.method, **table["values"])
             self._node = run, Node(method, one, self.config.states, own, table["seed"])
         return self._node[1].do(asked)
@@ -138,9 +144,8 @@ class ClientWorker:
         x = parse(asked.content, MOST)["x"].to(problem.device)
         hidden = ("gap", "distance", "grad_norm")  # of this client alone, which say nothing of f
         metrics = {k: v for k, v in problem.metrics(x).items() if k not in hidden}
-        about: dict[str, object] = {"metrics": metrics, "samples": problem.samples[0]}
-        about["weights"] = {name: problem.weight_of(name) for name in metrics}
-        return Packet(about)
+        weights = {name: problem.weight_of(name) for name in metrics}
+        return Packet({"metrics": metrics, "samples": problem.samples[0], "weights": weights})
 
     def _asked_for(self, asked: Packet) -> tuple[Entry, Problem]:
         """The method of a message and its problem, with the data that the run began with."""
@@ -167,13 +172,11 @@ class ClientWorker:
         among = tuple(samples) if self.config.part is None else ()
         key = entry.objective, among
         if key not in self._problems:
-            spec, config = self._spec, self.config
-            kind = spec.problem
+            kind, config = self._spec.problem, self.config
             if config.data is not None and "folder" in hints(type(kind)):
                 kind = dataclasses.replace(kind, folder=str(config.data))  # type: ignore[type-var]
-            alone = config.part is None
-            made = own(kind, *key) if alone else kind.build(entry.objective)
-            self._problems[key] = placed(made, spec.dtype, config.device)
+            made = own(kind, *key) if config.part is None else kind.build(entry.objective)
+            self._problems[key] = placed(made, self._spec.dtype, config.device)
         return self._problems[key]
 
 

@@ -76,18 +76,20 @@ def misfit() -> str:
 
 def tool(name: str) -> str:
     """A command of Flower's, beside this Python or on the path."""
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.is_file() else shutil.which(name)
-    if found is None:
+    if (found := shutil.which(name, path=_places())) is None:
         raise FileNotFoundError(2, "there is no such command; install undrift[flower]", name)
     return found
 
 
 def environment(home: Path, *commands: Path) -> dict[str, str]:
     """For a process of Flower's: its home, and a search path that begins with ``commands``."""
-    places = [*map(str, commands), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-    path = os.pathsep.join(place for place in places if place)
-    return {**QUIET, "FLWR_HOME": str(home), "PATH": path}
+    return {**QUIET, "FLWR_HOME": str(home), "PATH": _places(*commands)}
+
+
+def _places(*first: Path) -> str:
+    """The search path, which goes on with the commands beside this Python."""
+    here, usual = Path(sys.executable).parent, os.environ.get("PATH", os.defpath)
+    return os.pathsep.join([*map(str, (*first, here)), usual])
 
 
 def write_app(folder: Path) -> None:
@@ -99,9 +101,9 @@ def write_app(folder: Path) -> None:
 def write_connection(home: Path, place: str, ca: Path | None) -> None:
     """Where Flower's commands find the SuperLink, in a home of their own."""
     home.mkdir(parents=True, exist_ok=True)
-    security = "insecure = true"
-    if ca is not None:
-        security = f"root-certificates = {json.dumps(str(ca.resolve()))}"
+    security = (
+        "insecure = true" if ca is None else f"root-certificates = {json.dumps(str(ca.resolve()))}"
+    )
     text = (
         f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n"
         f"[superlink.{CONNECTION}]\naddress = {json.dumps(place)}\n{security}\n"

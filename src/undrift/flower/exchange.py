@@ -19,7 +19,6 @@ its digest; a node that does not have it, or no longer, says so and is told agai
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import threading
 import time
@@ -75,14 +74,11 @@ class Member(NamedTuple):
         return f"{number}(node {self.about['name']})"
 
 
-@dataclasses.dataclass
 class Asking:
     """An exchange under way."""
 
-    pending: dict[int, Packet]
-    accept: Accept
-
-    def __post_init__(self) -> None:
+    def __init__(self, packets: Mapping[int, Packet], accept: Accept):
+        self.pending, self.accept = dict(packets), accept
         self.words = dict.fromkeys(self.pending, "")
         """Why a client has not answered."""
         self.due = dict.fromkeys(self.pending, 0.0)
@@ -182,9 +178,8 @@ class ClientExchange:
     def _met(self, node: str, about: About, asking: Asking | None) -> None:
         """A node has replied to a greeting."""
         if "name" not in about:
-            why = str(about.get("error"))
             if about.get("lasting"):
-                return self._cannot_join(str(about.get("node", node)), why)
+                return self._cannot_join(str(about.get("node", node)), str(about.get("error")))
             self._greeted.discard(node)  # it was away, or is just starting
             return
         if about["version"] != __version__:
@@ -228,7 +223,7 @@ class ClientExchange:
 
     def exchange(self, packets: Mapping[int, Packet], accept: Accept, wait: bool) -> dict[int, str]:
         """The same for any request; ``wait``: nobody is given up."""
-        asking = Asking(dict(packets), accept)
+        asking = Asking(packets, accept)
         limit = time.monotonic() + self.options.deadline
         while asking.pending:
             heard = self._turn(asking)
@@ -271,11 +266,10 @@ class ClientExchange:
             return
         self._looked = now
         for node in self.carrier.nodes():
-            if node not in self._greeted:
-                id = self.carrier.push(node, self.greeting(), self._life)
-                if id:
-                    self._greeted.add(node)
-                    self._sent[id] = Sent(node, now)
+            new = node not in self._greeted
+            if new and (id := self.carrier.push(node, self.greeting(), self._life)):
+                self._greeted.add(node)
+                self._sent[id] = Sent(node, now)
 
     def _send(self, asking: Asking, now: float) -> None:
         """Ask those whose turn it is, for the first time or again."""
@@ -333,5 +327,5 @@ def _place(number: int) -> str:
 
 
 def needs_all(method: Method) -> bool:
-    full = method.participation == "full"
-    return full or any(phase.who == "all" for phase in method.exchanges())
+    """Whether a method cannot go on without any of its clients."""
+    return method.participation == "full" or any(one.who == "all" for one in method.exchanges())

@@ -50,9 +50,7 @@ def unpacked(records: RecordDict) -> Packet:
 
 
 def _digest(text: str, content: bytes) -> str:
-    found = hashlib.sha256(text.encode())
-    found.update(content)
-    return found.hexdigest()
+    return hashlib.sha256(text.encode() + content).hexdigest()
 
 
 class GridCarrier:

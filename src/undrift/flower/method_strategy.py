@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -92,9 +93,16 @@ def strategy(
         raise BadParameters("strategy", wrong)
     if fraction_train < 1:
         cohort = max(1, round(fraction_train * clients))
-    setting: dict[str, object] = {"steps": steps, "cohort": cohort, "batch": batch}
-    setting |= {"training": training, "epochs": epochs, "aggregation": aggregation}
-    setting |= {"schedule": schedule, "judge": judge}
+    setting = {
+        "steps": steps,
+        "cohort": cohort,
+        "batch": batch,
+        "training": training,
+        "epochs": epochs,
+        "aggregation": aggregation,
+        "schedule": schedule,
+        "judge": judge,
+    }
     return MethodStrategy(
         method,
         clients,
@@ -123,9 +131,7 @@ class MethodStrategy(FedAvg):
         super().__init__(**evaluation)
         self.method, self.clients, self.seed, self.waiting = method, clients, seed, waiting
         self.setting = dict(setting)
-        self._carrier: AppCarrier | None = None
-        self._engine: Federated | None = None
-        self._model: StateDict | None = None
+        self._started: tuple[AppCarrier, Federated, StateDict] | None = None
         # What any engine refuses is found before a node is asked.
         nothing = _facts([1] * clients, torch.zeros(1, dtype=torch.float64))
         nobody = AppClients(cast(AppCarrier, None), self, FederatedOptions(**waiting), "")
@@ -146,61 +152,60 @@ class MethodStrategy(FedAvg):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Run the method; arrays of the result are those of a state dict, as ``initial_arrays``."""
-        self._carrier = AppCarrier(grid, train_config or ConfigRecord())
+        carrier = AppCarrier(grid, train_config or ConfigRecord())
         options = FederatedOptions(deadline=timeout, **self.waiting)
         with TemporaryDirectory(prefix=STATES, ignore_cleanup_errors=True) as states:
-            federation = AppClients(self._carrier, self, options, Path(states).name)
+            federation = AppClients(carrier, self, options, Path(states).name)
             said = federation.gather()
             network = agreed([about["network"] for about in said], federation.who)
             try:
-                self._model = state_of(network, initial_arrays.to_torch_state_dict())
+                model = state_of(network, initial_arrays.to_torch_state_dict())
             except ValueError as error:
                 raise NoFederation(
                     f"initial_arrays: {error}: load the same weights on every node"
                 ) from None
-            first = start_of(self._model, getattr(torch, said[0]["dtype"]))
+            first = start_of(model, getattr(torch, said[0]["dtype"]))
             facts = _facts([about["samples"] for about in said], first)
-            self._engine = self._engine_of(Remote(facts, federation, None), timeout)
-            try:
-                return super().start(
-                    grid,
-                    initial_arrays,
-                    num_rounds,
-                    timeout,
-                    train_config,
-                    evaluate_config,
-                    evaluate_fn,
-                )
-            finally:
-                self._engine = None
+            engine = self._engine_of(Remote(facts, federation, None), timeout)
+            self._started = carrier, engine, model
+            return super().start(
+                grid,
+                initial_arrays,
+                num_rounds,
+                timeout,
+                train_config,
+                evaluate_config,
+                evaluate_fn,
+            )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Nothing: :meth:`aggregate_train` asks the nodes, once for every phase of the round."""
-        if self._engine is None or self._carrier is None:
+        if self._started is None:
             raise RuntimeError(f"a method runs by its own start(); {MODS}")
-        self._carrier.round = server_round
+        self._started[0].round = server_round
         return []
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """One round."""
-        assert self._engine and self._model, "configure_train comes first"
-        engine = self._engine
-        before, skipped = engine.ledger.counts(), engine.ledger.skipped
+        assert self._started, "configure_train comes first"
+        _, engine, model = self._started
+        before = dataclasses.replace(engine.ledger)
         engine.run_round()
         for one in engine.rejections:
             LOG.warning("round %d without client %d: %s", server_round, one.client, one.reason)
         metrics: dict[str, int | float | list[int] | list[float]] = {
             "left-out": len(engine.rejections),
-            "skipped": engine.ledger.skipped - skipped,
+            "skipped": engine.ledger.skipped - before.skipped,
+            "gradients": engine.ledger.gradients - before.gradients,
+            "bytes-up": engine.ledger.bytes_up - before.bytes_up,
+            "bytes-down": engine.ledger.bytes_down - before.bytes_down,
         }
         engine.rejections.clear()
-        for name in ("gradients", "bytes_up", "bytes_down"):
-            metrics[name.replace("_", "-")] = engine.ledger.counts()[name] - before[name]
-        arrays = {name: Array(v.numpy()) for name, v in self._model.at(engine.x).items()}
+        arrays = {name: Array(v.numpy()) for name, v in model.at(engine.x).items()}
         return ArrayRecord(arrays), MetricRecord(metrics)
 
     def summary(self) -> None:
@@ -241,8 +246,9 @@ class AppCarrier(GridCarrier):
         if table.get("code") == CHANGED:
             return _lasting(f"its reply is not what train returned ({table['error']}): {MODS}")
         if table.get("code") in LASTING:
-            what = f"{LASTING[table['code']]}: {message.error.reason}"
-            return _lasting(f"{what}. If it has mods: {MODS}")
+            return _lasting(
+                f"{LASTING[table['code']]}: {message.error.reason}. If it has mods: {MODS}"
+            )
         if "error" in table and not table.get("lasting"):
             node = message.metadata.src_node_id
             LOG.warning("node %d: %s; it is asked again", node, table["error"])
@@ -267,8 +273,11 @@ class AppClients(ClientExchange):
         states: str,
     ):
         super().__init__(carrier, strategy.clients, options, LOG.info)
-        self._about: dict[str, Any] = {"clients": strategy.clients, "setting": strategy.setting}
-        self._about["states"] = states
+        self._about: dict[str, Any] = {
+            "clients": strategy.clients,
+            "setting": strategy.setting,
+            "states": states,
+        }
 
     def greeting(self) -> Packet:
         return Packet({**self._about, "do": "hello"}, PROBE)
@@ -277,8 +286,7 @@ class AppClients(ClientExchange):
         return {**self._about, "client": client}
 
     def begin(self, engine: Federated, seed: int) -> None:
-        samples = torch.tensor(engine.problem.samples)
-        self.tell_once(dump({"x": engine.x0, "samples": samples}))
+        self.tell_once(dump({"x": engine.x0, "samples": torch.tensor(engine.problem.samples)}))
         self._about |= {
             "method": type(engine.method).__name__,
             "values": values(engine.method),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -61,17 +62,15 @@ def agreed(tables: Sequence[Description], who: Callable[[int], str]) -> Descript
 
 def state_of(table: Description, tensors: Mapping[str, Tensor]) -> StateDict:
     """The network that was described, from its state dict. Raises ``ValueError`` if it is not."""
-    try:
+    with suppress(KeyError, TypeError, ValueError):
         names = tuple(table["names"])
         shapes = tuple(tuple(tensors[name].shape) for name in names)
         found = StateDict(Layout(names, shapes), dict(table["tied"]), dict(tensors))
         # Each name stands for numbers of a vector: a description may name what is not there.
         whole = {*found.tied.values()} == {*names} and found.tied.keys() <= tensors.keys()
-    except (KeyError, TypeError, ValueError):
-        whole = False
-    if not whole or described(found) != table:
-        raise ValueError("this state dict is not that of the network which was described")
-    return found
+        if whole and described(found) == table:
+            return found
+    raise ValueError("this state dict is not that of the network which was described")
 
 
 def start_of(state: StateDict, dtype: torch.dtype) -> Tensor:

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from undrift._files import naming, write_whole
+from undrift._files import write_whole
 from undrift.engines.messages.packet import Packet
 from undrift.engines.node import BadNodeStates
 
@@ -22,10 +22,9 @@ def told(asked: Packet, file: Path) -> tuple[Packet, bytes]:
     end = len(content) - int(table.get("once", 0))
     once = content[end:]
     if once:
-        with naming(file):
-            # For this user alone, as the states that lie beside it.
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(file, once)
+        # For this user alone, as the states that lie beside it.
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(file, once)
     elif file.exists():
         once = file.read_bytes()
     if hashlib.sha256(once).hexdigest() != table["told"]:

@@ -53,7 +53,8 @@ class Address(NamedTuple):
         """The message ``body`` as it travels to or from this client."""
         run, round, phase, client, way = self
         about = ABOUT.pack(bytes.fromhex(run), round, phase, client, WAYS.index(way))
-        return b"".join((_digest(about, body), about, body))
+        addressed = about + body
+        return hashlib.sha256(addressed).digest() + addressed
 
 
 def pack(message: Message) -> bytes:
@@ -64,14 +65,20 @@ def pack(message: Message) -> bytes:
     return dump(tensors)
 
 
-def encode(message: Message, address: Address) -> bytes:
-    """One frame of a message."""
-    return address.frame(pack(message))
-
-
 def decode(kind: type[Message], frame: bytes, like: Tensor, address: Address) -> Message:
     """The message of ``kind`` at this ``address``, its vectors as ``like``; all else is refused."""
-    if (found := _address(kind, frame, like)) != address:
+    # The receiver's own bound comes first: nothing is done with more bytes than that.
+    most = header(kind) + len(kind.vectors) * like.nbytes
+    if not BODY + LENGTH <= len(frame) <= most:
+        raise BadFrame("malformed", f"{kind.__qualname__} cannot have {len(frame)} bytes")
+    view = memoryview(frame)
+    if view[:DIGEST] != hashlib.sha256(view[DIGEST:]).digest():
+        raise BadFrame("damaged", f"{kind.__qualname__} has another digest than it says")
+    run, round, phase, client, way = ABOUT.unpack_from(frame, DIGEST)
+    if way >= len(WAYS):
+        raise BadFrame("malformed", f"{kind.__qualname__} goes neither down nor up")
+    found = Address(run.hex(), round, phase, client, WAYS[way])
+    if found != address:
         raise BadFrame("foreign", f"{found}, not {address}")
     return _message(kind, frame, like)
 
@@ -86,21 +93,6 @@ def header(kind: type[Message]) -> int:
 def sparse_bytes(message: Message) -> int:
     """Bytes of the ``Sparse`` vectors of a message, or of several (``[C, d]``)."""
     return sum(_least(getattr(message, name)) for name in message.sparse)
-
-
-def _address(kind: type[Message], frame: bytes, like: Tensor) -> Address:
-    """Where a frame belongs, once its size is possible and its digest right."""
-    # The receiver's own bound comes first: nothing is done with more bytes than that.
-    most = header(kind) + len(kind.vectors) * like.nbytes
-    if not BODY + LENGTH <= len(frame) <= most:
-        raise BadFrame("malformed", f"{kind.__qualname__} cannot have {len(frame)} bytes")
-    view = memoryview(frame)
-    if view[:DIGEST] != _digest(view[DIGEST:]):
-        raise BadFrame("damaged", f"{kind.__qualname__} has another digest than it says")
-    run, round, phase, client, way = ABOUT.unpack_from(frame, DIGEST)
-    if way >= len(WAYS):
-        raise BadFrame("malformed", f"{kind.__qualname__} goes neither down nor up")
-    return Address(run.hex(), round, phase, client, WAYS[way])
 
 
 def _message(kind: type[Message], frame: bytes, like: Tensor) -> Message:
@@ -124,13 +116,6 @@ def _message(kind: type[Message], frame: bytes, like: Tensor) -> Message:
     for field, places, values in packed:
         found[field] = _unpacked(f"{name}.{field}", found.pop(places), found.pop(values), like)
     return kind(**{field: v.to(like.device) for field, v in found.items()})
-
-
-def _digest(*parts: bytes | memoryview) -> bytes:
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(part)
-    return total.digest()
 
 
 def _parts(name: str) -> tuple[str, str, str]:
