@@ -1,6 +1,7 @@
 """Tuned methods: what is found, what it cost, and the spec that says so."""
 
 import dataclasses
+import itertools
 import json
 from concurrent.futures import Future
 
@@ -237,3 +238,16 @@ def test_of_settings_that_reach_a_target_alike_the_cheaper_is_best():
     method = [{"name": "FedAvg", "lr": 0.02, "steps": {"values": [4, 5]}}]
     found = tune_spec(spec(method=method, target=10.0))["FedAvg"]
     assert {t.reached for t in found.tried} == {1} and found.best["steps"] == 4
+
+
+@pytest.mark.parametrize("steps", [[0.0125, 0.025, 0.05, 0.1, 0.2], [0.001, 0.01, 0.1]])
+def test_labels_of_values_do_not_overlap(steps):
+    method = [{"name": "FedAvg", "lr": steps}]
+    figure = tune_spec(spec(method=method, tune={"extend": False})).figure()
+    figure.draw_without_rendering()
+    ax = figure.axes[0]
+    low, high = ax.get_xlim()
+    labels = [tick.label1 for tick in ax.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+    spans = [label.get_window_extent() for label in labels]
+    assert len(spans) >= 3 and not ax.xaxis.get_minorticklocs().size
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(spans))

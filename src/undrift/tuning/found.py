@@ -148,7 +148,13 @@ def _response(ax: Axes, name: str, label: str, found: Tuned, late: bool, style: 
             place = ax.get_xaxis_transform()
             ax.plot(value, 1.0, color=style["color"], transform=place, clip_on=False, **mark)
     if 0 < 5 * min(best) < max(best):
+        from matplotlib.ticker import LogLocator
+
         ax.set_xscale("log")
+        between = (1, 2, 5) if max(best) < 99 * min(best) else (1,)
+        ax.xaxis.set_major_locator(LogLocator(subs=between))
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.minorticks_off()  # their labels overlap where few decades are shown
     if good and (late or found.column in LOGARITHMIC):  # an empty axis cannot be
         ax.set_yscale("log")
     if (edge := found.edge(name)) is not None:
