@@ -12,7 +12,7 @@ import os
 
 from undrift._lazy import attach
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # On aarch64 torch would return memory to the system after 10 ms and ask for it again in every local
 # step. Read when torch is imported, in milliseconds.
