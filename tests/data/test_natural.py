@@ -8,7 +8,7 @@ import pytest
 
 import undrift as ud
 from undrift.core.params import BadParameters
-from undrift.data.natural import OFTEN, PLACE, cards, federation
+from undrift.data.natural import PLACE, cards, federation
 from undrift.problems.named import made
 
 FREE = {"CC BY 4.0", "CC0 1.0", "BSD 3-Clause", "public domain"}
@@ -39,7 +39,7 @@ def test_features_are_scaled_over_all_clients_and_gaps_are_marked(name):
         measured = found.features[~gaps[:, k], k]
         assert abs(measured.mean()) < 1e-9 and measured.std() == pytest.approx(1)
         assert (found.features[gaps[:, k], k] == 0).all()
-    often = np.flatnonzero(gaps.mean(0) > OFTEN)
+    often = np.flatnonzero(gaps.mean(0) > 0.1)
     np.testing.assert_array_equal(found.features[:, width:], gaps[:, often])
     assert found.columns[width:] == tuple(f"{raw.columns[k]} missing" for k in often)
     if found.card.classes:
@@ -62,6 +62,8 @@ def test_the_hospitals_are_those_of_the_source():
 def test_how_much_clients_differ():
     penguins, exercises = federation("penguins"), federation("exercises")
     adelie = [44 / 167, 56 / 124, 1.0]
+    ill = [139 / 303, 106 / 294, 115 / 123, 149 / 200]
+    assert federation("heart").shares() == pytest.approx(ill)
     assert penguins.shares() == pytest.approx(adelie)
     assert exercises.between()[0] < 0.01 < 0.3 < penguins.between()[0] < 0.6
     radon = federation("radon")
@@ -95,7 +97,7 @@ def test_another_partition_pools_the_samples():
     ("name", "given", "field", "words"),
     [
         ("logistic", {"data": "heart", "clients": 5}, "clients", "4 clients of its own"),
-        ("logistic", {"data": "radon"}, "data", "is for the problem ridge"),
+        ("logistic", {"data": "radon"}, "data", "unknown data set for logistic"),
         ("logistic", {"partition": "natural"}, "partition", "has no clients of its own"),
         ("ridge", {"data": "radn"}, "data", "did you mean radon"),
     ],

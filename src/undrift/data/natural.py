@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PLACE = Path(__file__).with_name("embedded")
-OFTEN = 0.1
-"""A feature that more of the samples lack gets a column that says where it is missing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,27 +55,20 @@ class NaturalFederation:
     """``[samples]``: classes from 0 on, or numbers."""
     groups: NDArray[np.str_]
     """The name of the client that has it, for each sample."""
+    parts: list[NDArray[np.int64]]
+    """The samples of each client, in the order of their names."""
     columns: tuple[str, ...]
     """The names of the features."""
     card: NaturalCard
 
-    @property
-    def parts(self) -> list[NDArray[np.int64]]:
-        """The samples of each client, in the order of their names."""
-        from undrift.data.partition import by_group
-
-        return by_group(self.groups)
-
     def shares(self) -> NDArray[np.float64]:
-        """Of each client, the share of the class that is most frequent overall (of two classes, of
-        the second), or the mean of a measured target.
+        """Of each client, the share of the class that is most frequent overall, or the mean of a
+        measured target.
         """
         import numpy as np
 
-        values = self.target
-        if self.card.classes:
-            most = 1 if len(self.card.classes) == 2 else np.bincount(values).argmax()
-            values = values == most
+        kinds = self.card.classes
+        values = self.target == np.bincount(self.target).argmax() if kinds else self.target
         return np.array([values[part].mean() for part in self.parts])
 
     def between(self) -> tuple[float, float]:
@@ -87,8 +78,8 @@ class NaturalFederation:
         """
         import numpy as np
 
-        kinds, target = len(self.card.classes), self.target
-        wanted = np.eye(kinds)[target] if kinds else target[:, None]
+        kinds, numbers = len(self.card.classes), self.target.astype(np.float64)[:, None]
+        wanted = np.eye(kinds)[self.target] if kinds else numbers
 
         def share(values: NDArray[np.float64]) -> float:
             away = [len(part) * (values[part].mean(0) - values.mean(0)) ** 2 for part in self.parts]
@@ -121,19 +112,23 @@ def federation(name: str, scaled: bool = True) -> NaturalFederation:
     """
     import numpy as np
 
+    from undrift.data.partition import by_group
+
     if name not in cards():
         raise ValueError(unknown("natural federation", name, cards()))
     card = cards()[name]
     with np.load(PLACE / f"{name}.npz", allow_pickle=False) as file:
-        values, target = file["values"].astype(np.float64), file["target"]
+        values = file["values"].astype(np.float64)
+        target = file["target"].astype(np.int64 if card.classes else np.float64)
         columns, groups = file["columns"], file["clients"][file["owner"]]
-    target = target.astype(np.int64 if card.classes else np.float64)
     if scaled:
         gaps = np.isnan(values)
-        often = gaps.mean(0) > OFTEN
+        often = gaps.mean(0) > 0.1
         values = (values - np.nanmean(values, 0)) / np.nanstd(values, 0)
         values = np.hstack([np.where(gaps, 0.0, values), gaps[:, often]])
         columns = [*columns, *(f"{column} missing" for column in columns[often])]
         if not card.classes:
             target = (target - target.mean()) / target.std()
-    return NaturalFederation(values, target, groups, tuple(map(str, columns)), card)
+    return NaturalFederation(
+        values, target, groups, by_group(groups), tuple(map(str, columns)), card
+    )

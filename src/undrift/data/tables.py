@@ -62,8 +62,9 @@ def load(
             )
         if name in cards():
             found = federation(name)
-            labelled = np.where(found.target == 1, 1.0, -1.0)
-            return BinarySet(found.features, labelled, name, found.card.classes)
+            return BinarySet(
+                found.features, np.where(found.target == 1, 1.0, -1.0), name, found.card.classes
+            )
         return BinarySet(*_BUNDLED[name](), name)
     if not (folder or os.environ.get(FOLDER)):
         natural = [name for name, card in cards().items() if card.problem == "logistic"]

@@ -5,7 +5,6 @@ Quadratics may have a nonconvex term, :math:`\beta\sum_kx_k^2/(1+x_k^2)`.
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -122,13 +121,16 @@ class QuadraticForm(ExactProblem):
     c: Tensor
     """The c_i ``[N]``, those of their components ``[N, m]``, or one number for all."""
 
-    @abc.abstractmethod
+    H: Tensor
+    """The H_i, ``[N, d, d]`` or diagonals ``[N, d]``, exact, where they are kept."""
+
     def hessian(self, client: int) -> Matrix:
         """H_i, exact: ``[d, d]``, or ``[d]`` when diagonal."""
+        return self.H[client].numpy(force=True)
 
-    @abc.abstractmethod
     def mean_hessian(self) -> Tensor:
         """The mean of the H_i, exact."""
+        return self.H.mean(0)
 
     @property
     def optimum(self) -> Tensor | None:
@@ -178,9 +180,11 @@ class QuadraticForm(ExactProblem):
         bent = self.beta * (1 - 1 / (1 + y * y)).sum(1)
         return {"loss": self._values(y, who) + bent}
 
-    @abc.abstractmethod
     def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
         """The quadratic parts of some f_i, each at its own row of ``y``, exact."""
+        H, q, c = self.H[who], self.q[who], self.c if not self.c.ndim else self.c[who]
+        product = torch.bmm(y.unsqueeze(1), H).squeeze(1) if H.ndim == 3 else H * y
+        return (y * (0.5 * product - q)).sum(1) + (c.mean(1) if c.ndim == 2 else c)
 
     @cached_property
     def _gathered(self) -> MeanQuadratic:
@@ -258,17 +262,6 @@ class Quadratic(QuadraticForm):
         c = np.array(float(self.c.mean()))
         noise = [self.noise] if self.noise else []
         return digest("quadratic", self.H, self.q, *self.components, c, self.beta, *noise)
-
-    def hessian(self, client: int) -> Matrix:
-        return self.H[client].numpy(force=True)
-
-    def mean_hessian(self) -> Tensor:
-        return self.H.mean(0)
-
-    def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
-        H, q, c = self.H[who], self.q[who], self.c if not self.c.ndim else self.c[who]
-        product = torch.bmm(y.unsqueeze(1), H).squeeze(1) if H.ndim == 3 else H * y
-        return (y * (0.5 * product - q)).sum(1) + (c.mean(1) if c.ndim == 2 else c)
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
@@ -365,23 +358,12 @@ class Ridge(QuadraticForm):
         self.rows = torch.cat([torch.column_stack([a, b])[order], a.new_zeros(1, self.dim + 1)])
         held = torch.split(self.rows[:-1], self.samples)
         products = torch.stack([own.T @ own / len(own) for own in held])
-        ridge = self.l2 * torch.eye(self.dim, dtype=a.dtype, device=a.device)
-        self.H, self.q = products[:, :-1, :-1] + ridge, products[:, :-1, -1]
-        self.c = products[:, -1, -1] / 2
+        self.H = products[:, :-1, :-1] + self.l2 * torch.eye(self.dim).to(a)
+        self.q, self.c = products[:, :-1, -1], products[:, -1, -1] / 2
         self._place(torch.float64, a.device)
 
     def digest(self) -> str:
         return digest("ridge", self.rows, self.held.first, self.held.sizes, self.l2)
-
-    def hessian(self, client: int) -> Matrix:
-        return self.H[client].numpy(force=True)
-
-    def mean_hessian(self) -> Tensor:
-        return self.H.mean(0)
-
-    def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
-        product = torch.bmm(y.unsqueeze(1), self.H[who]).squeeze(1)
-        return (y * (0.5 * product - self.q[who])).sum(1) + self.c[who]
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device

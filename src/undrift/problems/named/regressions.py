@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from undrift.core.params import Count, Natural, NonNegative, Positive, Rule, unknown
-from undrift.data.natural import NaturalFederation, cards, federation
+from undrift.data.natural import cards, federation
 from undrift.problems.named.base import Named, Split, split
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ class OnData(Named, register=False):
     """
 
     chance: ClassVar[Mapping[str, str]] = {"split": "split"}
-    others: ClassVar[bool] = False
-    """Whether there are data sets besides natural federations."""
 
     data: str
     clients: Count | None = None  # type: ignore[assignment]
@@ -62,27 +60,27 @@ class OnData(Named, register=False):
     def conditions(self) -> dict[str, str]:
         own = cards().get(self.data)
         fit = [name for name, card in cards().items() if card.problem == self.name]
-        if own and self.data not in fit:
-            return {"data": f'data = "{self.data}" is for the problem {own.problem}'}
-        if not own and not self.others:
-            return {"data": unknown("data set", self.data, fit)}
+        if self.data not in fit and (own or not hasattr(self, "folder")):
+            return {"data": unknown(f"data set for {self.name}", self.data, fit)}
         if not own and self.partition == "natural":
             return {"partition": f"{self.data} has no clients of its own, as {', '.join(fit)} have"}
         if own and self.partition in (None, "natural") and self.clients not in (None, own.clients):
-            text = "leave out clients, or name a partition that splits its samples anew"
-            return {"clients": f"{self.data} has {own.clients} clients of its own: {text}"}
+            return {
+                "clients": f"{self.data} has {own.clients} clients of its own: leave out clients, "
+                "or name a partition that splits its samples anew"
+            }
         return {}
 
     @property
     def decided(self) -> list[str]:
         return [] if self.partition == "natural" else super().decided
 
-    def parts(self, labels: NDArray[np.generic], found: NaturalFederation | None) -> Parts:
+    def parts(self, labels: NDArray[np.generic]) -> Parts:
         """Who has which samples of these labels."""
-        if found and self.partition == "natural":
-            return found.parts
+        if self.partition == "natural":
+            return federation(self.data).parts
         how = self.partition or "", self.beta, self.shards
-        return split(labels, self.clients, *how, self.seed)
+        return split(labels, self.clients or 10, *how, self.seed)
 
 
 class LogisticRegression(OnData):
@@ -105,7 +103,6 @@ class LogisticRegression(OnData):
 
     name = "logistic"
     title = "regularised logistic regression on a binary data set; no intercept unless asked for"
-    others: ClassVar[bool] = True
 
     data: str = "breast-cancer"
     folder: str | None = None
@@ -118,9 +115,12 @@ class LogisticRegression(OnData):
         from undrift.problems.logistic import Logistic
 
         table = load(self.data, self.folder, self.labels, self.features)
-        found = federation(self.data) if self.data in cards() else None
-        features = with_ones(table.features) if self.intercept else table.features
-        problem = Logistic(features, table.labels, self.parts(table.labels, found), self.l2)
+        problem = Logistic(
+            with_ones(table.features, self.intercept),
+            table.labels,
+            self.parts(table.labels),
+            self.l2,
+        )
         problem.class_names = table.classes
         return problem
 
@@ -142,10 +142,11 @@ class SoftmaxRegression(OnData):
     def make(self) -> Softmax:
         from undrift.problems.softmax import Softmax
 
-        found = federation(self.data)
-        parts, classes = self.parts(found.target, found), found.card.classes
-        problem = Softmax(found.features, found.target, parts, self.l2, len(classes))
-        problem.class_names = classes
+        found, names = federation(self.data), cards()[self.data].classes
+        problem = Softmax(
+            found.features, found.target, self.parts(found.target), self.l2, len(names)
+        )
+        problem.class_names = names
         return problem
 
 
@@ -170,15 +171,15 @@ class RidgeRegression(OnData):
         from undrift.problems.quadratic import Ridge
 
         found = federation(self.data)
-        features = with_ones(found.features) if self.intercept else found.features
-        return Ridge(features, found.target, self.parts(found.target, found), self.l2)
+        parts = self.parts(found.target)
+        return Ridge(with_ones(found.features, self.intercept), found.target, parts, self.l2)
 
 
-def with_ones(features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Features and a last column of ones."""
+def with_ones(features: NDArray[np.float64], wanted: bool) -> NDArray[np.float64]:
+    """Features, and a last column of ones if that is wanted."""
     import numpy as np
 
-    return np.column_stack([features, np.ones(len(features))])
+    return np.column_stack([features, np.ones((len(features), wanted))])
 
 
 class SyntheticSoftmax(Named):
