@@ -179,7 +179,7 @@ def with_ones(features: NDArray[np.float64], wanted: bool) -> NDArray[np.float64
     """Features, and a last column of ones if that is wanted."""
     import numpy as np
 
-    return np.column_stack([features, np.ones((len(features), wanted))])
+    return np.column_stack([features, np.ones((len(features), int(wanted)))])
 
 
 class SyntheticSoftmax(Named):
