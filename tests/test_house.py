@@ -50,7 +50,7 @@ CEILINGS = {
     "report plots": 953,
     "federate flower": 1424,
     "tuning": 468,
-    "cli": 1352,
+    "cli": 1351,
     "undrift_papers": 1976,
 }
 """Statements of rooms; what is in no room is counted with none."""

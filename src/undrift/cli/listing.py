@@ -50,8 +50,7 @@ def add(parser: Parser) -> None:
         "List the data that come with undrift, the methods with what they cost, the local "
         "objectives, the named problems with their parameters, or the settings of a spec."
     )
-    kinds = "|".join(KINDS)
-    parser.add_argument("kind", choices=tuple(KINDS), help=", ".join(KINDS), metavar=kinds)
+    parser.add_argument("kind", choices=tuple(KINDS), help=", ".join(KINDS), metavar="KIND")
     parser.json()
 
 
