@@ -50,10 +50,11 @@ lint: $(VENV)/tools
 types: $(VENV)/tools
 	$(BIN)/mypy
 
-stubs: $(VENV)/installed  ## write __init__.pyi, docs/api.md, settings.md and choosing.md after a name was added
+stubs: $(VENV)/installed  ## write __init__.pyi, docs/api.md, settings.md, choosing.md and federations.md after a name was added
 	$(BIN)/python tools/public_names.py
 	$(BIN)/python -m tools.settings_page
 	$(BIN)/python -m tools.choosing
+	$(BIN)/python -m tools.federations_page
 
 journeys: $(VENV)/tools  ## what users type, from an empty folder to the result, with every engine
 	$(BIN)/python -m pytest -v -m "" --durations=0 --durations-min=1 tests/journeys

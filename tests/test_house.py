@@ -40,8 +40,8 @@ MAY_IMPORT = {
 CEILINGS = {
     "core settings": 1443,
     "methods objectives theory": 1566,
-    "data models": 1640,
-    "problems": 3103,
+    "data models": 1714,
+    "problems": 3175,
     "engines": 2826,
     "sweeps": 769,
     "spec": 712,
@@ -50,7 +50,7 @@ CEILINGS = {
     "report plots": 953,
     "federate flower": 1424,
     "tuning": 473,
-    "cli": 1334,
+    "cli": 1351,
     "undrift_papers": 1976,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -86,6 +86,7 @@ PACKAGES = (
     "records",
     "report",
     "runs",
+    "sklearn",
     "spec",
     "theory",
 )

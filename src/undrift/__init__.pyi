@@ -14,6 +14,7 @@ from . import (
     records,
     report,
     runs,
+    sklearn,
     spec,
     theory,
 )
@@ -175,6 +176,7 @@ __all__ = [
     "run_spec",
     "runs",
     "schedules",
+    "sklearn",
     "spec",
     "theory",
     "tune",

@@ -45,7 +45,7 @@ def test_the_table_the_chart_the_picture_and_the_next_command(shown):
     place, out, err = shown
     assert (place / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert "o FedAvg" in out and "* FedCET" in out
-    assert f"undrift run {place / 'breast-cancer.toml'}" in err and str(place / "demo.png") in err
+    assert f"undrift run {place / 'hospitals.toml'}" in err and str(place / "demo.png") in err
     assert max(map(len, out.splitlines())) <= 100
 
 

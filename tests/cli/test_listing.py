@@ -16,6 +16,7 @@ from undrift.core.options import Training
 from undrift.core.params import hints
 from undrift.core.schedules import registry as schedules
 from undrift.core.stopping import EarlyStopping, Goal
+from undrift.data.natural import cards
 from undrift.engines.options import registry as engines
 from undrift.methods import FedCET, FedTrack, Scaffold
 from undrift.objectives.base import registry as objectives
@@ -113,6 +114,30 @@ def test_objectives_with_their_parameters(capsys):
     fields = rows["FedNTD"]["parameters"]
     assert [field["name"] for field in fields] == ["beta", "tau", "form"]
     assert "number > 0; default 0.5" in told(capsys, "list", "objectives")
+
+
+def test_data_with_how_their_clients_differ(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    rows = {row["name"]: row for row in json.loads(told(capsys, "list", "data", "--json"))}
+    assert set(rows) == set(cards())
+    for name, row in rows.items():
+        assert row["shares"] == sorted(row["shares"]) and len(row["shares"]) == row["clients"], name
+        assert 0 <= row["target_between"] < 1 and 0 < row["features_between"] < 1
+    text = told(capsys, "list", "data")
+    (heart,) = (line.split() for line in text.splitlines() if line.startswith("heart"))
+    assert heart[1:] == ["logistic", "4", "920", "17", "17%", "13%", "CC", "BY", "4.0", "▄▄▆█"]
+    (radon,) = (line.split() for line in text.splitlines() if line.startswith("radon"))
+    assert len(radon[-1]) == 16 and (radon[-1][0], radon[-1][-1]) == ("▁", "▇")
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_card_of_data(capsys):
+    card = cards()["heart"]
+    page = " ".join(told(capsys, "show", "heart").split())
+    for text in (card.title, card.client, card.differ, card.target, card.licence, card.source):
+        assert text in page
+    assert card.citation in page and 'name = "logistic" and data = "heart"' in page
+    assert json.loads(told(capsys, "show", "heart", "--json"))["clients"] == 4
 
 
 def test_the_page_as_json(capsys):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from undrift.core.problem import Problem
-from undrift.problems import LeastSquares, Logistic, Quadratic, Softmax
+from undrift.problems import LeastSquares, Logistic, Quadratic, Ridge, Softmax
 
 
 @dataclass
@@ -80,6 +80,20 @@ def least_squares(rows: int = 7, dim: int = 3) -> Case:
     return Case(LeastSquares(A, b), lambda i, j, x: rows * 0.5 * (_t(A[i, j]) @ x - b[i, j]) ** 2)
 
 
+def ridge(sizes: tuple[int, ...] = (3, 8, 5), l2: float | None = None) -> Case:
+    rng = np.random.default_rng(8)
+    total = sum(sizes)
+    a, b = rng.standard_normal((total, 3)), rng.standard_normal(total)
+    parts = np.split(rng.permutation(total), np.cumsum(sizes)[:-1])
+    weight = 1 / total if l2 is None else l2
+
+    def sample(i, j, x):
+        k = parts[i][j]
+        return 0.5 * (_t(a[k]) @ x - b[k]) ** 2 + weight / 2 * (x @ x)
+
+    return Case(Ridge(a, b, parts, l2), sample)
+
+
 def logistic(sizes: tuple[int, ...] = (3, 8, 5), l2: float | None = None) -> Case:
     rng = np.random.default_rng(6)
     total, clients = sum(sizes), len(sizes)
@@ -123,6 +137,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "diagonal components": diagonal_components,
     "diagonal bent": lambda: diagonal_components(3.0),
     "tall least squares": least_squares,
+    "ridge": ridge,
+    "ridge of equal sizes": lambda: ridge((5, 5, 5, 5), l2=0.0),
     "logistic": logistic,
     "logistic of equal sizes": lambda: logistic((5, 5, 5, 5)),
     "logistic of wasteful sizes": lambda: logistic((1, 1, 40, 1, 1, 2)),

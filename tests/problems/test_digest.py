@@ -12,6 +12,8 @@ from undrift.problems import named as catalog
 from undrift.problems.neural.problem import Neural
 
 SMALL = {
+    "ridge": {"partition": "iid"},
+    "softmax": {"partition": "iid"},
     "quadratic": {"clients": 3, "dim": 4},
     "fedred": {"dim": 6},
     "fedcet": {"dim": 5},

@@ -23,6 +23,8 @@ BASE = {
     "fedred": {"dim": 30},
     "logistic": {"partition": "dirichlet-balanced"},
     "softmax-synthetic": {"clients": 4, "samples": 6, "features": 4, "classes": 3},
+    "softmax": {"partition": "dirichlet-balanced"},
+    "ridge": {"partition": "iid"},
 }
 CHANGES: dict[str, dict[str, Any]] = {
     "quadratic": {
@@ -42,6 +44,22 @@ CHANGES: dict[str, dict[str, Any]] = {
         "clients": 3,
         "partition": "iid",
         "beta": 0.1,
+        "l2": 0.5,
+        "intercept": True,
+        "seed": 1,
+    },
+    "softmax": {
+        "data": "exercises",
+        "clients": 5,
+        "partition": "iid",
+        "beta": 0.1,
+        "l2": 0.5,
+        "seed": 1,
+    },
+    "ridge": {
+        "data": "vowels",
+        "clients": 5,
+        "partition": "by-label",
         "l2": 0.5,
         "intercept": True,
         "seed": 1,
@@ -75,6 +93,7 @@ ELSEWHERE = {
     "images": {"data", "augment", "precision", "train_metrics"},
     "logistic": {"labels", "features"},
     "quadratic": {"noise"},
+    "ridge": {"beta"},
 }
 
 

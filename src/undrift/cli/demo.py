@@ -17,7 +17,7 @@ from undrift.report.table import prose, terminal_width
 from undrift.spec.reader import load
 
 SPECS = {
-    "Logistic regression, breast cancer data, 10 clients": "breast-cancer.toml",
+    "Logistic regression, heart disease, 4 hospitals": "hospitals.toml",
     "Quadratic, 10 clients": "quadratic.toml",
 }
 """Title -> a spec that comes with this package."""
@@ -56,7 +56,7 @@ def main(args: Namespace) -> None:
     save(panels(runs), out / "demo.png")
     result(f"\n{prose(LEGEND)}")
     say(f"\nPicture: {out / 'demo.png'}")
-    say(f"Next:    undrift run {out / 'breast-cancer.toml'} -s problem.beta=0.1")
+    say(f"Next:    undrift run {out / 'hospitals.toml'} -s problem.l2=0.001")
     say("         undrift show FedCET")
 
 

@@ -24,6 +24,12 @@ a vector of which only some entries travel counts as one; the bytes of a run are
 clients: all must take part in every round, or some may; exact: no bias on heterogeneous data
 *: may not be exactly its authors' recursion; undrift show NAME says why"""
 OBJECTIVES = 'Local losses of networks: objective = "FedLC" in a spec whose problem is images.'
+DATA = """\
+Natural federations, whose clients are where the data are from. In a spec: name = "logistic" and \
+data = "heart" in [problem], by the column problem; in Python undrift.data.federation("heart").
+by-y, by-x: the share of the variance of the target, and of the features, that is between clients
+of-y: each client's share of the most frequent class, or mean target, in ascending order
+Image sets: undrift data info. Others: breast-cancer and digits, for logistic; svmlight files."""
 TABLES = {
     "[problem]": 'a name and the parameters in: undrift list problems; file = "mine.py" where it '
     "is your own: undrift new problem NAME",
@@ -41,11 +47,10 @@ Listing = tuple[list[dict[str, object]], list[str]]
 
 def add(parser: Parser) -> None:
     parser.description = (
-        "List the methods with what they cost, the local objectives, the named problems with "
-        "their parameters, or the settings of a spec."
+        "List the data that come with undrift, the methods with what they cost, the local "
+        "objectives, the named problems with their parameters, or the settings of a spec."
     )
-    kinds = "|".join(KINDS)
-    parser.add_argument("kind", choices=tuple(KINDS), help=", ".join(KINDS), metavar=kinds)
+    parser.add_argument("kind", choices=tuple(KINDS), help=", ".join(KINDS), metavar="KIND")
     parser.json()
 
 
@@ -131,6 +136,35 @@ def problems() -> Listing:
     return with_parameters(known)
 
 
+def data() -> Listing:
+    from undrift.data.natural import cards, federation
+
+    rows: list[dict[str, object]] = []
+    cells: list[list[object]] = []
+    for name, card in cards().items():
+        found = federation(name)
+        (target, features), shares = found.between(), sorted(found.shares().tolist())
+        between = {"target_between": target, "features_between": features}
+        rows.append(dataclasses.asdict(card) | between | {"shares": shares})
+        size = card.clients, f"{card.samples:,}", card.features, f"{target:.0%}", f"{features:.0%}"
+        cells.append([name, card.problem, *size, card.licence, bars(shares)])
+    head = ["name", "problem", "clients", "samples", "features", "by-y", "by-x", "licence", "of-y"]
+    text = Table(head, cells, ["problem", "licence", "of-y"]).text()
+    return rows, [text, "", prose(DATA), "\nMore on one of them: undrift show heart"]
+
+
+def bars(values: Sequence[float], most: int = 16) -> str:
+    """A bar for each of some ascending numbers, of shares from 0 to 1 or else from their least to
+    their greatest.
+
+    >>> bars([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    some = [values[k * len(values) // most] for k in range(most)] if len(values) > most else values
+    low, high = (0.0, 1.0) if values[0] >= 0 and values[-1] <= 1 else (values[0], values[-1])
+    return "".join("▁▂▃▄▅▆▇█"[round(7 * (v - low) / (high - low))] for v in some)
+
+
 def with_parameters(kinds: Mapping[str, Any]) -> Listing:
     """Problems or objectives by name, each with its title, then their parameters."""
     rows: list[dict[str, object]] = []
@@ -185,6 +219,7 @@ def settings() -> Listing:
 
 
 KINDS = {
+    "data": data,
     "methods": methods,
     "objectives": objectives,
     "problems": problems,

@@ -1,30 +1,38 @@
-"""``show``: a method with its update, parameters and source."""
+"""``show``: a method with its update, parameters and source, or a natural federation."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from argparse import Namespace
 
 from undrift.cli.listing import as_tables, assumptions, explained, facts, shown
-from undrift.cli.output import refuse, result, result_json
+from undrift.cli.output import refuse, result, result_as, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import section, unknown
+from undrift.data.natural import NaturalCard, cards
 from undrift.methods import find
 from undrift.report.numbers import count
 from undrift.report.table import prose
 
 
 def add(parser: Parser) -> None:
-    parser.description = "Show a method: update, hyper-parameters, costs, assumptions, source."
-    parser.add_argument("name", metavar="NAME", help="from: undrift list methods")
+    parser.description = (
+        "Show a method: update, hyper-parameters, costs, assumptions, source. Or data that come "
+        "with undrift: what they are, and where they are from."
+    )
+    parser.add_argument("name", metavar="NAME", help="from: undrift list methods, or data")
     parser.json()
 
 
 def main(args: Namespace) -> None:
-    found = find(args.name)
+    found, card = find(args.name), cards().get(args.name)
+    if card is not None:
+        result_as(args.json, dataclasses.asdict(card), described(card))
+        return
     if found is None:
         refuse([unknown("method", args.name, sorted(registry, key=str.casefold))])
     if args.json:
@@ -37,6 +45,27 @@ def main(args: Namespace) -> None:
         result_json(facts(found) | more)
     else:
         show(found)
+
+
+def described(card: NaturalCard) -> str:
+    """All that is known of a natural federation."""
+    table = {
+        "Clients": f"{card.clients}; each is {card.client}",
+        "They differ": f"in {card.differ}",
+        "Samples": f"{card.samples:,} of {card.features} features",
+        "Target": card.target,
+        "Classes": ", ".join(card.classes),
+        "Prepared": f"{card.prepared}. Features, and a measured target, have mean 0 and standard "
+        "deviation 1 over all clients; what is missing is 0, and a column says where if more than "
+        "a tenth of the samples lack it",
+        "Licence": card.licence,
+        "Source": card.source,
+        "Cite": card.citation,
+        "In a spec": f'name = "{card.problem}" and data = "{card.name}" in [problem]',
+        "In Python": f'undrift.data.federation("{card.name}")',
+    }
+    lines = [prose(text, f"{title:<12} ", " " * 13) for title, text in table.items() if text]
+    return "\n".join([f"{card.name}: {card.title}\n", *lines])
 
 
 def show(cls: type[Method]) -> None:

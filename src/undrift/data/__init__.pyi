@@ -1,6 +1,9 @@
 from .hugging_face import from_datasets as from_datasets
 from .images import ImageSet as ImageSet
 from .images import load_images as load_images
+from .natural import NaturalCard as NaturalCard
+from .natural import NaturalFederation as NaturalFederation
+from .natural import federation as federation
 from .partition import by_group as by_group
 from .partition import by_label as by_label
 from .partition import by_size as by_size

@@ -1,4 +1,6 @@
-"""Binary classification sets: those of scikit-learn, and svmlight (LIBSVM) files of a folder."""
+"""Binary classification sets: those of scikit-learn, natural federations, and svmlight (LIBSVM)
+files of a folder.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from sklearn import datasets
 
 from undrift.core.params import unknown
 from undrift.data.files import FOLDER, BadData, existing_folder, reading, unpacking, whole
+from undrift.data.natural import cards, federation
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -52,14 +55,20 @@ def load(
     >>> load("breast-cancer").features.shape
     (569, 30)
     """
-    if name in _BUNDLED:
+    if name in _BUNDLED or name in cards():
         if labels is not None or columns is not None:
             raise ValueError(
                 f"labels and features are for svmlight files: leave them out for {name}"
             )
+        if name in cards():
+            found = federation(name)
+            return BinarySet(
+                found.features, np.where(found.target == 1, 1.0, -1.0), name, found.card.classes
+            )
         return BinarySet(*_BUNDLED[name](), name)
     if not (folder or os.environ.get(FOLDER)):
-        complaint = unknown("data set", name, _BUNDLED)
+        natural = [name for name, card in cards().items() if card.problem == "logistic"]
+        complaint = unknown("data set", name, [*_BUNDLED, *natural])
         raise BadData(f"{complaint}; for others name a folder, or set {FOLDER} to one")
     root = existing_folder(folder)
     if path := _find(name, root):

@@ -5,4 +5,5 @@ from .named import registry as registry
 from .neural import Neural as Neural
 from .quadratic import LeastSquares as LeastSquares
 from .quadratic import Quadratic as Quadratic
+from .quadratic import Ridge as Ridge
 from .softmax import Softmax as Softmax

@@ -5,14 +5,14 @@ Quadratics may have a nonconvex term, :math:`\beta\sum_kx_k^2/(1+x_k^2)`.
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.random import Generator, Philox
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from undrift._device import upload
@@ -31,7 +31,7 @@ from undrift.problems.exact import (
     spectrum,
     weights,
 )
-from undrift.problems.ragged import Ragged
+from undrift.problems.ragged import Ragged, divided
 
 Sampler = Callable[[Tensor, Tensor], Tensor]
 """Mini-batch gradients of the quadratic part from (y, batch)."""
@@ -121,13 +121,16 @@ class QuadraticForm(ExactProblem):
     c: Tensor
     """The c_i ``[N]``, those of their components ``[N, m]``, or one number for all."""
 
-    @abc.abstractmethod
+    H: Tensor
+    """The H_i, ``[N, d, d]`` or diagonals ``[N, d]``, exact, where they are kept."""
+
     def hessian(self, client: int) -> Matrix:
         """H_i, exact: ``[d, d]``, or ``[d]`` when diagonal."""
+        return self.H[client].numpy(force=True)
 
-    @abc.abstractmethod
     def mean_hessian(self) -> Tensor:
         """The mean of the H_i, exact."""
+        return self.H.mean(0)
 
     @property
     def optimum(self) -> Tensor | None:
@@ -177,9 +180,11 @@ class QuadraticForm(ExactProblem):
         bent = self.beta * (1 - 1 / (1 + y * y)).sum(1)
         return {"loss": self._values(y, who) + bent}
 
-    @abc.abstractmethod
     def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
         """The quadratic parts of some f_i, each at its own row of ``y``, exact."""
+        H, q, c = self.H[who], self.q[who], self.c if not self.c.ndim else self.c[who]
+        product = torch.bmm(y.unsqueeze(1), H).squeeze(1) if H.ndim == 3 else H * y
+        return (y * (0.5 * product - q)).sum(1) + (c.mean(1) if c.ndim == 2 else c)
 
     @cached_property
     def _gathered(self) -> MeanQuadratic:
@@ -258,17 +263,6 @@ class Quadratic(QuadraticForm):
         noise = [self.noise] if self.noise else []
         return digest("quadratic", self.H, self.q, *self.components, c, self.beta, *noise)
 
-    def hessian(self, client: int) -> Matrix:
-        return self.H[client].numpy(force=True)
-
-    def mean_hessian(self) -> Tensor:
-        return self.H.mean(0)
-
-    def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
-        H, q, c = self.H[who], self.q[who], self.c if not self.c.ndim else self.c[who]
-        product = torch.bmm(y.unsqueeze(1), H).squeeze(1) if H.ndim == 3 else H * y
-        return (y * (0.5 * product - q)).sum(1) + (c.mean(1) if c.ndim == 2 else c)
-
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
         self._H = narrowed("A", self.H, dtype, device)
@@ -340,6 +334,52 @@ class LeastSquares(QuadraticForm):
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = RowSampler(members, self._A, self._b)
         return QuadraticOracle(members, self._gram, self._minus_q, sample)
+
+
+class Ridge(QuadraticForm):
+    r"""Clients with :math:`f_i(x) = \frac1{2n_i}\sum_{j\in i}(a_j^\top x-b_j)^2
+    +\frac{l_2}2\|x\|^2`.
+
+    ``features [M, d]`` and ``targets [M]`` are split by ``parts``, index arrays of the clients.
+    ``l2`` defaults to 1/M.
+
+    >>> Ridge([[1.0], [1.0], [1.0]], [1.0, 2.0, 5.5], [[0, 1], [2]], l2=0.0).optimum.tolist()
+    [3.5]
+    """
+
+    def __init__(
+        self, features: Values, targets: Values, parts: Sequence[ArrayLike], l2: float | None = None
+    ):
+        a, b = exact("features", features), exact("targets", targets)
+        order, self.held, self.l2 = divided(a, b, parts, l2)
+        self.clients, self.samples = len(self.held), self.held.sizes.tolist()
+        self.dim = a.shape[1]
+        # Features and target side by side; a row of zeros at the end stands for no sample.
+        self.rows = torch.cat([torch.column_stack([a, b])[order], a.new_zeros(1, self.dim + 1)])
+        held = torch.split(self.rows[:-1], self.samples)
+        products = torch.stack([own.T @ own / len(own) for own in held])
+        self.H = products[:, :-1, :-1] + self.l2 * torch.eye(self.dim).to(a)
+        self.q, self.c = products[:, :-1, -1], products[:, -1, -1] / 2
+        self._place(torch.float64, a.device)
+
+    def digest(self) -> str:
+        return digest("ridge", self.rows, self.held.first, self.held.sizes, self.l2)
+
+    def _place(self, dtype: torch.dtype, device: torch.device) -> None:
+        self.device = device
+        self._rows = narrowed("features", self.rows, dtype, device)
+        self._H = narrowed("A'A", self.H, dtype, device)
+        self._minus_q = narrowed("A'b", -self.q, dtype, device)
+
+    def _oracle(self, members: np.ndarray) -> QuadraticOracle:
+        held = self.held[members]
+
+        def sample(y: Tensor, batch: Tensor) -> Tensor:
+            A, b = held.drawn(self._rows, batch).tensor_split((self.dim,), -1)
+            residual = weights(batch, y.dtype) * ((A @ y.unsqueeze(-1)) - b).squeeze(-1)
+            return torch.bmm(residual.unsqueeze(1), A).squeeze(1) + self.l2 * y
+
+        return QuadraticOracle(members, self._H, self._minus_q, sample)
 
 
 class RowSampler:

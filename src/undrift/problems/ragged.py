@@ -102,6 +102,22 @@ def relabelled(labels: Tensor, rows: Tensor, numbers: Tensor, classes: int) -> T
     return changed
 
 
+def divided(
+    a: Tensor, y: Tensor, parts: Sequence[ArrayLike], l2: float | None
+) -> tuple[Tensor, Ragged, float]:
+    """Of features and what goes with them: the samples client by client, who holds them, and l2."""
+    if a.ndim != 2 or y.shape != a.shape[:1]:
+        raise ValueError(
+            f"features of shape {list(a.shape)} do not go with labels of shape {list(y.shape)}; "
+            "give [samples, features] and [samples]"
+        )
+    order, held = owned(parts, len(y))
+    l2 = 1 / len(order) if l2 is None else float(l2)
+    if not 0 <= l2 < float("inf"):
+        raise ValueError(f"l2 = {l2} is not allowed: a finite number >= 0")
+    return torch.from_numpy(order).to(a.device), held, l2
+
+
 def owned(parts: Sequence[ArrayLike], total: int) -> tuple[np.ndarray, Ragged]:
     """The numbers of the clients' samples, client by client, and who holds which of them."""
     arrays = positions(parts, total)

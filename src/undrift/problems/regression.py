@@ -19,7 +19,7 @@ from torch import Tensor
 from undrift._threads import each, one_thread
 from undrift.core.problem import Constants, Oracle, Sums
 from undrift.problems.exact import ExactProblem, Matrix, dissimilarity, numbers
-from undrift.problems.ragged import Ragged, owned
+from undrift.problems.ragged import Ragged, divided
 
 BLOCK = 1 << 13
 """Samples that one core goes through at a time; eight times as many on a GPU."""
@@ -180,18 +180,10 @@ class Regression(ExactProblem, Generic[Block]):
         """Who holds which samples, of features ``a`` and labels ``y``; their numbers, client by
         client.
         """
-        if a.ndim != 2 or y.shape != a.shape[:1]:
-            raise ValueError(
-                f"features of shape {list(a.shape)} do not go with labels of shape "
-                f"{list(y.shape)}; give [samples, features] and [samples]"
-            )
-        order, self.held = owned(parts, len(y))
+        order, self.held, self.l2 = divided(a, y, parts, l2)
         self.clients, self.samples = len(self.held), self.held.sizes.tolist()
         self.total = len(order)
-        self.l2 = 1 / self.total if l2 is None else float(l2)
-        if not 0 <= self.l2 < float("inf"):
-            raise ValueError(f"l2 = {l2} is not allowed: a finite number >= 0")
-        return torch.from_numpy(order).to(a.device)
+        return order
 
     def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> Self:
         everyone = np.full(self.total, -1.0)

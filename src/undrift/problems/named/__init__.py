@@ -13,7 +13,12 @@ from undrift.problems.named.quadratics import (
     RandomLeastSquares,
     RandomQuadratic,
 )
-from undrift.problems.named.regressions import LogisticRegression, SyntheticSoftmax
+from undrift.problems.named.regressions import (
+    LogisticRegression,
+    RidgeRegression,
+    SoftmaxRegression,
+    SyntheticSoftmax,
+)
 
 # isort: split
 # Problems are listed in this order, images last.
@@ -30,6 +35,8 @@ __all__ = [
     "Named",
     "RandomLeastSquares",
     "RandomQuadratic",
+    "RidgeRegression",
+    "SoftmaxRegression",
     "SyntheticSoftmax",
     "build",
     "find",

@@ -1,4 +1,4 @@
-"""Logistic and softmax regression, on data sets and on data that are drawn."""
+"""Logistic, softmax and ridge regression, on data sets and on data that are drawn."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from undrift.core.params import Count, Natural, NonNegative, Positive, Rule
+from undrift.core.params import Count, Natural, NonNegative, Positive, Rule, unknown
+from undrift.data.natural import cards, federation
 from undrift.problems.named.base import Named, Split, split
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from undrift.data.partition import Parts
     from undrift.problems.logistic import Logistic
+    from undrift.problems.quadratic import Ridge
     from undrift.problems.softmax import Softmax
 
 
@@ -22,14 +25,73 @@ Pair = Annotated[
 ]
 
 
-class LogisticRegression(Named):
-    """Logistic regression on a data set that is split among the clients.
+class OnData(Named, register=False):
+    """What regressions on data sets share.
+
+    A natural federation has clients of its own, as hospitals or airlines, and keeps them unless a
+    partition is named: then its samples are pooled and split anew.
+
+    Args:
+        clients: the number of clients; left out: those of a natural federation, else 10.
+        partition: how the samples are split among the clients; left out: natural, by where they
+            are from, for a natural federation, else dirichlet.
+        beta: concentration of the Dirichlet partitions: smaller is more uneven.
+        shards: pieces per client of the samples sorted by label, where they are split by-label.
+        l2: weight of |x|^2 / 2; left out: one over the number of all samples.
+    """
+
+    chance: ClassVar[Mapping[str, str]] = {"split": "split"}
+
+    data: str
+    clients: Count | None = None  # type: ignore[assignment]
+    partition: Literal[Split, "natural"] | None = None
+    beta: Positive = 1.0
+    shards: Count = 2
+    l2: NonNegative | None = None
+    seed: Natural = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        own = cards().get(self.data)
+        how = self.partition or ("natural" if own else "dirichlet")
+        usual = own.clients if own and how == "natural" else 10
+        vars(self).update(partition=how, clients=self.clients or usual)
+
+    def conditions(self) -> dict[str, str]:
+        own = cards().get(self.data)
+        fit = [name for name, card in cards().items() if card.problem == self.name]
+        if self.data not in fit and (own or not hasattr(self, "folder")):
+            return {"data": unknown(f"data set for {self.name}", self.data, fit)}
+        if not own and self.partition == "natural":
+            return {"partition": f"{self.data} has no clients of its own, as {', '.join(fit)} have"}
+        if own and self.partition in (None, "natural") and self.clients not in (None, own.clients):
+            return {
+                "clients": f"{self.data} has {own.clients} clients of its own: leave out clients, "
+                "or name a partition that splits its samples anew"
+            }
+        return {}
+
+    @property
+    def decided(self) -> list[str]:
+        return [] if self.partition == "natural" else super().decided
+
+    def parts(self, labels: NDArray[np.generic]) -> Parts:
+        """Who has which samples of these labels."""
+        if self.partition == "natural":
+            return federation(self.data).parts
+        how = self.partition or "", self.beta, self.shards
+        return split(labels, self.clients or 10, *how, self.seed)
+
+
+class LogisticRegression(OnData):
+    """Logistic regression on a data set of two classes.
 
     A sample's score is the product of its features and x, without an intercept unless one is asked
     for; features are taken as they are, so that columns should have similar scales.
 
     Args:
-        data: a set that is embedded, such as breast-cancer, or an svmlight file in the folder.
+        data: a set that is embedded, such as breast-cancer, a natural federation (undrift list
+            data), or an svmlight file in the folder.
         folder: the folder of data sets; left out: $UNDRIFT_DATA.
         labels: the two labels of an svmlight file, where it may have only one of them, as at a
             client of a federation; left out: the two that it has.
@@ -37,43 +99,87 @@ class LogisticRegression(Named):
             left out: the largest number of a column in it.
         intercept: adds a last column of ones, whose weight is the intercept; l2 holds for it too.
             Left out: there is none, and a sample of zeros has score 0.
-        partition: how the samples are split among the clients.
-        beta: concentration of the Dirichlet partitions: smaller is more uneven.
-        shards: pieces per client of the samples sorted by label, where they are split by-label.
-        l2: weight of |x|^2 / 2; left out: one over the number of all samples.
     """
 
     name = "logistic"
     title = "regularised logistic regression on a binary data set; no intercept unless asked for"
-    chance: ClassVar[Mapping[str, str]] = {"split": "split"}
 
     data: str = "breast-cancer"
     folder: str | None = None
     labels: Pair | None = None
     features: Count | None = None
     intercept: bool = False
-    clients: Count = 10
-    partition: Split = "dirichlet"
-    beta: Positive = 1.0
-    shards: Count = 2
-    l2: NonNegative | None = None
-    seed: Natural = 0
 
     def make(self) -> Logistic:
-        import numpy as np
-
         from undrift.data.tables import load
         from undrift.problems.logistic import Logistic
 
         table = load(self.data, self.folder, self.labels, self.features)
-        features = table.features
-        if self.intercept:
-            features = np.column_stack([features, np.ones(len(features))])
-        how = self.partition, self.beta, self.shards
-        parts = split(table.labels, self.clients, *how, self.seed)
-        problem = Logistic(features, table.labels, parts, self.l2)
+        problem = Logistic(
+            with_ones(table.features, self.intercept),
+            table.labels,
+            self.parts(table.labels),
+            self.l2,
+        )
         problem.class_names = table.classes
         return problem
+
+
+class SoftmaxRegression(OnData):
+    """Softmax regression on a natural federation of several classes.
+
+    Each class has a weight for each feature and a bias.
+
+    Args:
+        data: a natural federation of several classes (undrift list data).
+    """
+
+    name = "softmax"
+    title = "multinomial logistic regression on a natural federation"
+
+    data: str = "penguins"
+
+    def make(self) -> Softmax:
+        from undrift.problems.softmax import Softmax
+
+        found, names = federation(self.data), cards()[self.data].classes
+        problem = Softmax(
+            found.features, found.target, self.parts(found.target), self.l2, len(names)
+        )
+        problem.class_names = names
+        return problem
+
+
+class RidgeRegression(OnData):
+    """Least squares on a natural federation whose target is a number.
+
+    Each client counts alike, however many samples it has. Features and target have mean 0 and
+    standard deviation 1 over all samples.
+
+    Args:
+        data: a natural federation with a measured target (undrift list data).
+        intercept: adds a last column of ones, whose weight is the intercept; l2 holds for it too.
+    """
+
+    name = "ridge"
+    title = "least squares with a ridge penalty on a natural federation"
+
+    data: str = "radon"
+    intercept: bool = False
+
+    def make(self) -> Ridge:
+        from undrift.problems.quadratic import Ridge
+
+        found = federation(self.data)
+        parts = self.parts(found.target)
+        return Ridge(with_ones(found.features, self.intercept), found.target, parts, self.l2)
+
+
+def with_ones(features: NDArray[np.float64], wanted: bool) -> NDArray[np.float64]:
+    """Features, and a last column of ones if that is wanted."""
+    import numpy as np
+
+    return np.column_stack([features, np.ones((len(features), int(wanted)))])
 
 
 class SyntheticSoftmax(Named):
