@@ -1,5 +1,5 @@
-"""Tables, and how they are printed: as text for terminals and pipes, in Markdown, and in the HTML
-of a report (``assets/report.html``). Imports little, so that ``list`` starts fast.
+"""Tables, and how they are printed: as text for terminals and pipes, in Markdown, in LaTeX, and in
+HTML for reports and notebooks. Imports little, so that ``list`` starts fast.
 """
 
 from __future__ import annotations
@@ -7,11 +7,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from html import escape
 from itertools import zip_longest
 from textwrap import fill, wrap
+from typing import Literal
 
 from undrift.report.numbers import NONE, Show
 
@@ -25,6 +28,26 @@ INDENT = "  "
 """Before columns that continue on the line below."""
 Best = Callable[[Iterable[float]], float]
 """``min`` or ``max``."""
+Form = Literal["text", "markdown", "latex", "html"]
+"""How a table is printed."""
+IN_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": "$<$",
+        ">": "$>$",
+        "|": r"\textbar{}",
+        "±": r"$\pm$",
+        "−": "$-$",
+        "≤": r"$\le$",
+        "≥": r"$\ge$",
+    }
+)
+"""Characters that LaTeX takes for commands, or does not have in every font."""
+NUMBER = re.compile(r"(?<![\w.])([-+]?)(\d[\d,]*(?:\.\d+)?)(?:e([-+]\d+))?(?!\w)")
+"""A number with its sign and its power of ten."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +103,7 @@ class Table:
             [clean(str(cell)).replace("\n", " ") for cell in row] for row in (self.head, *self.rows)
         ]
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-        left = [k for k, name in enumerate(self.head) if not k or name in self.words]
+        left = [k for k, there in enumerate(self._left()) if there]
         if not math.isinf(limit):
             widths = _narrowed(widths, left, limit)
         bands = _bands(widths, limit)
@@ -102,6 +125,60 @@ class Table:
         lines = [self.head, ["---"] * len(self.head), *texts]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
+    def latex(self) -> str:
+        r"""For a paper, with the package booktabs: the best are bold, and the notes are comments.
+
+        >>> print(Table(["a", "b"], [["x_1", Cell("2.5e-07", kind="best")]]).latex())
+        % \usepackage{booktabs}
+        \begin{tabular}{lr}
+        \toprule
+        a & b \\
+        \midrule
+        x\_1 & \textbf{\boldmath $2.5 \times 10^{-7}$} \\
+        \bottomrule
+        \end{tabular}
+        """
+        sides = ["l" if left else "r" for left in self._left()]
+        lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{{''.join(sides)}}}", r"\toprule"]
+        lines += [" & ".join(map(in_tex, self.head)) + r" \\", r"\midrule"]
+        for row in self.cells:
+            texts = [(in_tex(cell.text), cell.kind == "best") for cell in row]
+            cells = [rf"\textbf{{\boldmath {text}}}" if best else text for text, best in texts]
+            lines.append(" & ".join(cells) + r" \\")
+        notes = [f"% {clean(line)}" for note in self.notes for line in note.split("\n")]
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes])
+
+    def html(self, id: str = "") -> str:
+        """For a report, whose script and style know its parts; without a name, for a notebook."""
+        sides = [' class="words" style="text-align: left"' if left else "" for left in self._left()]
+        named = f' id="{id}"' if id else ""
+        lines = [f'<table role="table"{named}>']
+        lines += [f"<caption>{escape(self.caption)}</caption>"] if id else []
+        lines.append('<thead role="rowgroup"><tr role="row">')
+        for name, side in zip(self.head, sides, strict=True):
+            lines.append(f'<th role="columnheader" scope="col"{side}>{escape(name)}</th>')
+        lines.append('</tr></thead>\n<tbody role="rowgroup">')
+        for first, *cells in self.cells:
+            text = escape(first.text)
+            swatch = f'<span class="swatch" data-label="{text}"></span>'
+            name = f'<th role="rowheader" scope="row"{sides[0]}>{swatch}{text}</th>'
+            lines += ['<tr role="row">', name]
+            for name, side, cell in zip(self.head[1:], sides[1:], cells, strict=True):
+                value = "" if cell.value is None else f' data-value="{cell.value}"'
+                about = f'role="cell" data-name="{escape(name)}"{side}{value}'
+                lines.append(f"<td {about}>{_in_html(cell)}</td>")
+            lines.append("</tr>")
+        return "\n".join([*lines, "</tbody>\n</table>"])
+
+    def shown(self, form: Form = "text") -> str:
+        """In one of its forms; a text is as wide as it has to be."""
+        forms = {"markdown": self.markdown, "latex": self.latex, "html": self.html}
+        return forms[form]() if form in forms else self.text(math.inf)
+
+    def _left(self) -> list[bool]:
+        """Which columns are of text."""
+        return [not k or name in self.words for k, name in enumerate(self.head)]
+
 
 def mark_best(rows: list[list[Cell]], columns: Iterable[int], best: Best) -> None:
     """Mark the best of each of the columns, unless all values are alike."""
@@ -112,6 +189,28 @@ def mark_best(rows: list[list[Cell]], columns: Iterable[int], best: Best) -> Non
             for row in rows:
                 if row[k].value == top:
                     row[k] = dataclasses.replace(row[k], kind="best")
+
+
+def in_tex(text: str) -> str:
+    """``text`` as LaTeX has it, with minus signs and powers of ten.
+
+    >>> print(in_tex("a_b -1.5e-07 (2)"))
+    a\\_b $-1.5 \\times 10^{-7}$ (2)
+    """
+
+    def number(found: re.Match[str]) -> str:
+        sign, digits, power = found.groups()
+        times = rf" \times 10^{{{int(power)}}}" if power else ""
+        return f"${sign}{digits}{times}$" if sign or power else digits
+
+    return NUMBER.sub(number, clean(text).replace("\n", " ").translate(IN_TEX))
+
+
+def _in_html(cell: Cell) -> str:
+    text = escape(cell.text)
+    if cell.kind == "best":
+        return f"<strong>{text}</strong>"
+    return f'<span class="chip {cell.kind}">{text}</span>' if cell.kind else text
 
 
 def clean(text: str) -> str:
