@@ -60,7 +60,7 @@ SAYING_WHY = tuple(
 """Places whose machinery is hard: their long files have comments of their own lines."""
 LONG, EVERY = 150, 40
 """Lines of such a file, and lines of its code for each line of comments."""
-MOST_PARAMETERS = {"undrift.runs.api.run": 20}
+MOST_PARAMETERS = {"undrift.runs.api.run": 21}
 ALLOWED = {room: set(others.split()) for room, others in MAY_IMPORT.items()}
 
 

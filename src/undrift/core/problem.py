@@ -289,6 +289,12 @@ class Problem(abc.ABC):
     differentiates: bool = False
     """Whether gradients come from automatic differentiation, not from a formula."""
 
+    def __repr__(self) -> str:
+        if {"clients", "dim", "samples"} - {*dir(self)}:  # one that is not whole yet
+            return object.__repr__(self)
+        held = f"{sum(self.samples)} samples, " if self.sampled else ""
+        return f"{type(self).__name__}({self.clients} clients, {held}dim {self.dim})"
+
     @abc.abstractmethod
     def at(self, members: np.ndarray | None = None) -> Oracle:
         """The local problems of some clients (all when ``None``), their data gathered once."""

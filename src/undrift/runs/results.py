@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import torch
@@ -17,19 +16,22 @@ from numpy.typing import NDArray
 from undrift.core.faults import Rejection
 from undrift.core.method import Method
 from undrift.core.options import RunOptions
-from undrift.core.params import unknown
-from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Unsupported
+from undrift.core.params import describe, not_allowed, unknown
+from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Samples, Unsupported
 from undrift.engines import Engine, Ledger
+from undrift.plots.columns import metric
 from undrift.records import models
 from undrift.records.differences import against, curves
-from undrift.records.folder import Folder, Outcome, Row
+from undrift.records.folder import METRIC_SAMPLES, Folder, Outcome, Row
 from undrift.records.rows import ENDS, Key, choose, columns, key_of
-from undrift.report.summary import summarise
+from undrift.report.numbers import NONE, count
+from undrift.report.summary import aim, summarise
+from undrift.report.table import Form, Table
 from undrift.report.tables import Differences, results
 from undrift.runs.clients import ClientHistory, RowColumns, at_model
 from undrift.runs.promises import bounds_of
 from undrift.spec.reader import load as load_spec
-from undrift.spec.schema import Table
+from undrift.spec.schema import Table as Document
 from undrift.spec.user_files import distrust
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 COSTS = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
+SHOWN = 8
+"""Rows of a history in a notebook, besides the last one."""
 
 
 class History(RowColumns):
@@ -69,6 +73,17 @@ class History(RowColumns):
 
     def __repr__(self) -> str:
         return f"History({len(self._rows)} rows; last: {self.ending()})"
+
+    def _repr_html_(self) -> str:
+        from undrift.runs.showing import html
+
+        wanted = [name for name in self if name not in COSTS]
+        few = self._rows[:: max(len(self._rows) // SHOWN, 1)][:SHOWN]
+        few += [self._rows[-1]] if self._rows and few[-1] is not self._rows[-1] else []
+        rows = [[_short(row.get(name, NONE)) for name in wanted] for row in few]
+        table = Table(wanted, rows) if rows else None
+        title = f"History: {count(len(self._rows), 'row')}"
+        return html(title, table, [{"label": "", "seed": 0, **row} for row in self._rows])
 
     def ending(self, without: Collection[str] = ()) -> str:
         """The last row in words, but for some columns."""
@@ -151,16 +166,20 @@ class Run:
         Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
         With ``bounds`` of the gap, so is what a theorem promises of it.
         """
+        return self._alone().plot(y, x, ax, bounds)
+
+    def _alone(self) -> Runs:
         alone = dataclasses.replace(self, same_as=None)
-        runs = Runs({(self.label or type(self.method).__name__, self.seed): alone})
-        return runs.plot(y, x, ax, bounds)
+        return Runs({(self.label or type(self.method).__name__, self.seed): alone})
 
     def __repr__(self) -> str:
-        problem = self.problem
-        where = f"{type(problem).__name__} with {problem.clients} clients, dim {problem.dim}"
         of_clients = (name for name in self.history if name.startswith((OF_CLIENTS, OF_OWN_MODELS)))
         shown = self.history.ending({*COSTS, *of_clients})
-        return f"Run({self.method} on {where}: {self.status}; {shown})"
+        note = f"; {self.note}" if self.note else ""
+        return f"Run({self.method} on {self.problem}: {self.status}; {shown}{note})"
+
+    def _repr_html_(self) -> str:
+        return self._alone().html(f"{self.method} on {self.problem}")
 
 
 class Runs(dict[Key, Run]):
@@ -195,9 +214,17 @@ class Runs(dict[Key, Run]):
             for row in run.history.rows
         ]
 
-    def table(self) -> str:
-        """How each method ended, as text: means ± standard deviations over its seeds."""
-        return results(summarise(self.records, None, self._outcomes)).text(math.inf)
+    def table(self, form: Form = "text") -> str:
+        """How each method ended: means ± standard deviations over its seeds.
+
+        As text, or in the form "markdown", "latex" (for the package booktabs) or "html".
+        """
+        if form not in get_args(Form):
+            raise ValueError(not_allowed("form", form, describe(Form)))
+        return self._results().shown(form)
+
+    def _results(self) -> Table:
+        return results(summarise(self.records, None, self._outcomes))
 
     def against(self, baseline: str, target: float | None = None) -> Differences:
         """How much the others differ from the method with that label, seed by seed.
@@ -206,8 +233,6 @@ class Runs(dict[Key, Run]):
         with a ``target`` for that number also in the rounds to it. Of a gap the target is 1e-6 of
         the first one, unless it is given.
         """
-        from undrift.plots.columns import metric
-
         labels = [*dict.fromkeys(label for label, _ in self)]
         if baseline not in labels:
             raise KeyError(f"no method is called {baseline!r}; there are {', '.join(labels)}")
@@ -235,8 +260,7 @@ class Runs(dict[Key, Run]):
         ``bounds`` the gap has theorems' bounds too, dashed; of methods without one a warning says
         why.
         """
-        from undrift.plots.columns import BOUND_OF, axis, metric
-        from undrift.plots.curves import bounding, draw, entries, finish, line_styles
+        from undrift.runs.showing import drawn_on
 
         rows, column = self.records, y or metric(self.records)
         if wrong := {x, column} - columns(rows).keys():
@@ -253,16 +277,25 @@ class Runs(dict[Key, Run]):
         )
         for text in without:
             warnings.warn(text, stacklevel=2)
-        found = curves(rows)
-        styles = bounding(line_styles(found), {row["label"]: row[BOUND_OF] for row in promised})
-        draw(ax, found | curves(promised), x, column, styles)
-        samples = {run.problem.metric_samples for run in self.values()}
-        finish(ax, axis(x), axis(column, samples=samples.pop()), zero=False)
-        if x == "round":
-            ax.locator_params(axis="x", integer=True)
-        shown = entries([ax])
-        ax.legend([*shown.values()], [*shown], frameon=False, fontsize="small")
+        drawn_on(ax, rows, x, column, self._samples, promised)
         return ax
+
+    @property
+    def _samples(self) -> Samples | None:
+        found = {run.problem.metric_samples for run in self.values()}
+        return found.pop() if len(found) == 1 else None
+
+    def _repr_html_(self) -> str:
+        return self.html(f"Runs in {self.folder}" if self.folder else "Runs")
+
+    def html(self, title: str) -> str:
+        """A table and a picture, as a notebook shows them."""
+        from undrift.runs.showing import html
+
+        notes = dict.fromkeys(
+            f"{label}: {run.note}" for (label, _), run in self.items() if run.note
+        )
+        return html(title, self._results(), self.records, self._samples, notes)
 
     def __repr__(self) -> str:
         where = f" in {self.folder}" if self.folder else ""
@@ -277,7 +310,7 @@ class Recorded:
     """
 
     folder: Folder
-    spec: Table
+    spec: Document
     """What was run, with every default written out."""
     records: list[Row]
     """One mapping per evaluation, of all methods and seeds."""
@@ -332,6 +365,20 @@ class Recorded:
         net = models.module(problem, problem.start())
         net.load_state_dict(tensors)
         return net
+
+    def _repr_html_(self) -> str:
+        from undrift.runs.showing import html
+
+        about, rows = self.folder.environment, self.records
+        target, samples = aim(self.spec, metric(rows)), about.get(METRIC_SAMPLES)
+        planned = {label: [*seeds] for label, seeds in curves(rows).items()}
+        found = summarise(rows, target, self.outcomes, planned)
+        table = results(found, target, note=about.get("note", ""), samples=samples)
+        title, notes = (
+            f"Recorded in {self.folder.path}",
+            [f"{s.label}: {s.note}" for s in found if s.note],
+        )
+        return html(title, table if rows else None, rows, samples, notes)
 
     def __repr__(self) -> str:
         ends = ", ".join(

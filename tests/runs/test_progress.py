@@ -1,10 +1,15 @@
 """Progress: lines where there is no terminal, a bar where there is one."""
 
 import io
+import warnings
 
-from undrift.cli.progress import Progress
+import pytest
+
+import undrift as ud
 from undrift.records.rows import Outcome
+from undrift.runs import progress
 from undrift.runs.events import Began, Ended, Measured
+from undrift.runs.progress import Progress
 
 
 def show(lines, rounds, *rows, label="A"):
@@ -74,7 +79,7 @@ def test_the_pace_of_a_run_that_is_resumed_counts_from_there(monkeypatch):
     bar = Progress()
     bar.close()
     clock = iter([100.0, 100.0, 100.0, 101.0])
-    monkeypatch.setattr("undrift.cli.progress.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("undrift.runs.progress.time.perf_counter", lambda: next(clock))
     show(bar, 100, row(50), row(60))
     (task,) = bar.bars.tasks
     assert task.fields["status"].endswith("100.0 ms/round") and task.completed == 60
@@ -89,3 +94,75 @@ def test_methods_that_run_side_by_side_are_told_apart(capsys):
         lines.show(Measured("Long", "FedAvg", 1, row(k)))
     told = capsys.readouterr().err.splitlines()
     assert [line.split("  round")[0] for line in told] == ["A    seed 0", "Long seed 1"] * 2
+
+
+METHODS = {"stable": ud.Scaffold(lr=0.02), "large": ud.FedAvg(lr=50.0)}
+
+
+def watched(**settings):
+    """A run of two methods, of which one diverges."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ud.run(METHODS, "quadratic", rounds=20, steps=5, **settings)
+
+
+def test_a_pipe_hears_nothing_unless_it_asks(capsys):
+    watched()
+    watched(progress=False)
+    assert capsys.readouterr().err == ""
+    watched(progress=True)
+    told = capsys.readouterr().err.splitlines()
+    assert len([line for line in told if line.startswith("stable  round")]) == 10
+    assert told[-1].startswith("large   diverged")
+    with pytest.raises(ud.BadParameters, match="progress = 3 is not allowed"):
+        watched(progress=3)
+
+
+def test_a_terminal_has_a_bar_and_keeps_no_line(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    watched(progress=False)
+    assert terminal.getvalue() == ""
+    watched()
+    assert "stable" in terminal.getvalue() and "all rounds run" not in terminal.getvalue()
+    terminal.truncate(0)
+    monkeypatch.setenv("RANK", "1")  # another process of the same run shows it
+    watched()
+    assert "stable" not in terminal.getvalue()
+
+
+def test_specs_and_searches_show_it_too(capsys, tmp_path):
+    spec = {"rounds": 3, "problem": {"name": "quadratic"}}
+    spec["method"] = [{"name": "FedAvg", "lr": 0.02}]
+    ud.run_spec(spec, progress=True, save=tmp_path / "run")
+    assert "FedAvg  round 3" in capsys.readouterr().err
+    ud.resume(tmp_path / "run", progress=True)
+    method, tried = ud.FedAvg(lr=0.02), {"lr": [0.01, 0.02]}
+    quiet = ud.tune(method, "quadratic", tried, rounds=3)
+    assert capsys.readouterr().err == ""
+    loud = ud.tune(method, "quadratic", tried, rounds=3, progress=True)
+    assert quiet["FedAvg"].best == loud["FedAvg"].best
+    assert "FedAvg: 2 settings" in capsys.readouterr().err
+
+
+def test_a_notebook_has_a_cell_that_is_empty_in_the_end(monkeypatch):
+    shown = []
+
+    class Cell:
+        def update(self, what, raw=False):
+            shown.append(what if raw else what._repr_mimebundle_([], [])["text/plain"])
+
+    monkeypatch.setattr(progress, "in_jupyter", lambda: True)
+    monkeypatch.setattr(progress, "output", lambda bars: Cell())
+    monkeypatch.setattr(progress, "PAUSE", 0)
+    watched()
+    assert any("stable" in text and "round" in text for text in shown[:-1])
+    assert shown[-1] == {"text/plain": ""}
+
+
+def test_what_diverged_is_a_warning_with_the_cure_once_for_each_method():
+    with pytest.warns(UserWarning) as found:
+        runs = ud.run(METHODS, "quadratic", rounds=20, steps=5, batch=None, seed=[0, 1])
+    (text,) = (str(one.message) for one in found)
+    assert text.startswith("large, seed 0, diverged in round 1") and "try lr = 0.0" in text
+    assert found[0].filename == __file__
+    assert runs["large", 0].note in repr(runs["large", 0]) and "try lr" in repr(runs["large", 0])
