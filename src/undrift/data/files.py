@@ -13,7 +13,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FOLDER = "UNDRIFT_DATA"
 """The environment variable that names the data folder."""
@@ -23,6 +27,8 @@ CACHE = "UNDRIFT_CACHE"
 
 SWELL = 100
 """Times its own size that a file may unpack to, beyond the first MiB; real data stay far below."""
+LARGEST = 8 << 30
+"""Bytes of the largest array that a sparse one may become."""
 _UNPACK: dict[str, Callable[..., object]] = {
     ".xz": lzma.open,
     ".bz2": bz2.open,
@@ -118,6 +124,25 @@ def whole(file: IO[bytes], path: Path) -> bytes:
     content = file.read(allowance(path) + 1)
     swelling(path, len(content))
     return content
+
+
+class Sparse(Protocol):
+    """A matrix of scipy.sparse."""
+
+    shape: tuple[int, int]
+
+    def toarray(self) -> NDArray[np.float64]: ...
+
+
+def dense(name: object, matrix: Sparse) -> NDArray[np.float64]:
+    """All entries of a sparse matrix, refused if they do not fit."""
+    rows, width = matrix.shape
+    if 8 * rows * width > LARGEST:
+        raise ValueError(
+            f"{name} has {rows} rows of {width} columns, "
+            f"more than {LARGEST >> 30} GiB as a dense array; use a set with fewer columns"
+        )
+    return matrix.toarray()
 
 
 def tar_files(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:

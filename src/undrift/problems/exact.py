@@ -8,9 +8,9 @@ from __future__ import annotations
 import abc
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,9 +19,10 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift.core.problem import Oracle, Problem
+from undrift.data.files import Sparse, dense
 
-Values = ArrayLike | Tensor
-"""What a user gives as data: an array, a tensor or nested lists."""
+Values = ArrayLike | Tensor | Sparse | Sequence[Sparse]
+"""What a user gives as data: an array, a tensor, nested lists, or matrices of scipy.sparse."""
 Matrix = NDArray[np.float64]
 PLACED = ("_everyone", "_gathered", "_known")
 """What is computed once for each precision and device."""
@@ -72,12 +73,20 @@ def exact(name: str, values: Values) -> Tensor:
         if isinstance(values, Tensor):
             tensor = values.detach().to(torch.float64, copy=True)
         else:
-            tensor = torch.from_numpy(np.array(values, dtype=np.float64))
+            tensor = torch.from_numpy(np.array(whole(name, values), dtype=np.float64))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"{name} is not an array of numbers ({error}); give nested lists of equal length"
         ) from error
     return finite(name, tensor)
+
+
+def whole(name: str, values: Any) -> ArrayLike:
+    """``values`` with dense arrays in place of sparse matrices, of which there may be a list."""
+    if isinstance(values, list | tuple) and any(hasattr(one, "toarray") for one in values):
+        return [whole(name, one) for one in values]
+    found: ArrayLike = dense(name, values) if hasattr(values, "toarray") else values
+    return found
 
 
 def finite(name: str, tensor: Tensor) -> Tensor:
