@@ -147,12 +147,11 @@ def test_specs_and_searches_show_it_too(capsys, tmp_path):
 def test_a_notebook_has_a_cell_that_is_empty_in_the_end(monkeypatch):
     shown = []
 
-    class Cell:
-        def update(self, what, raw=False):
-            shown.append(what if raw else what._repr_mimebundle_([], [])["text/plain"])
+    def redraw(what, raw=False):
+        shown.append(what if raw else what._repr_mimebundle_([], [])["text/plain"])
 
     monkeypatch.setattr(progress, "in_jupyter", lambda: True)
-    monkeypatch.setattr(progress, "output", lambda bars: Cell())
+    monkeypatch.setattr(progress, "output", lambda bars: redraw)
     monkeypatch.setattr(progress, "PAUSE", 0)
     watched()
     assert any("stable" in text and "round" in text for text in shown[:-1])

@@ -13,6 +13,7 @@ from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import Record, describe, fields, hints, meanings, needed
+from undrift.data.cards import CARDS
 from undrift.objectives.base import registry as losses
 from undrift.report.table import Table, prose
 from undrift.spec.document import inline
@@ -24,6 +25,7 @@ a vector of which only some entries travel counts as one; the bytes of a run are
 clients: all must take part in every round, or some may; exact: no bias on heterogeneous data
 *: may not be exactly its authors' recursion; undrift show NAME says why"""
 OBJECTIVES = 'Local losses of networks: objective = "FedLC" in a spec whose problem is images.'
+MORE = "One of the methods: undrift show FedRecu. Papers that can be run: undrift reproduce --list"
 TABLES = {
     "[problem]": 'a name and the parameters in: undrift list problems; file = "mine.py" where it '
     "is your own: undrift new problem NAME",
@@ -42,16 +44,26 @@ Listing = tuple[list[dict[str, object]], list[str]]
 def add(parser: Parser) -> None:
     parser.description = (
         "List the methods with what they cost, the local objectives, the named problems with "
-        "their parameters, or the settings of a spec."
+        "their parameters, or the settings of a spec. Without a word: what there is of each."
     )
     kinds = "|".join(KINDS)
-    parser.add_argument("kind", choices=tuple(KINDS), help=", ".join(KINDS), metavar=kinds)
+    text = f"{', '.join(KINDS)}; left out: an overview"
+    parser.add_argument("kind", nargs="?", choices=tuple(KINDS), help=text, metavar=kinds)
     parser.json()
 
 
 def main(args: Namespace) -> None:
-    document, lines = KINDS[args.kind]()
+    document, lines = KINDS[args.kind]() if args.kind else overview()
     result_as(args.json, document, "\n".join(lines))
+
+
+def overview() -> Listing:
+    """How many there are of each kind, and the command that lists them."""
+    counts = {kind: (len(found()[0]), f"undrift list {kind}") for kind, found in KINDS.items()}
+    counts["image sets"] = len(CARDS), "undrift data info"
+    rows = [{"what": n, "number": k, "command": text} for n, (k, text) in counts.items()]
+    lines = [Table([*rows[0]], [[*row.values()] for row in rows], ["command"]).text()]
+    return rows, [*lines, "", MORE]
 
 
 def facts(cls: type[Method]) -> dict[str, object]:

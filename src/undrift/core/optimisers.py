@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from undrift.core.params import BelowOne, NonNegative, Positive, Refusal, Variant
+from undrift.core.params import (
+    BadParameters,
+    BelowOne,
+    NonNegative,
+    Positive,
+    Refusal,
+    Variant,
+    nearest,
+)
 
 if TYPE_CHECKING:
     from undrift.core.struct import Vec
@@ -28,6 +36,19 @@ class Optimiser(Variant):
     """Whether exact methods stay exact with it: its steps are linear in what they follow."""
     decays: ClassVar[bool] = False
     """Whether it has a weight decay of its own."""
+
+    @classmethod
+    def read(cls, given: object) -> Self:
+        """Of torch's, and of SGD, it says what to give instead."""
+        kind = given if isinstance(given, type) else type(given)
+        name = given if isinstance(given, str) else kind.__name__
+        if name.casefold() == "sgd":
+            text = "sgd is what local steps are anyway: leave optimiser out, or give momentum"
+            raise BadParameters(cls.owner, {"": text})
+        if kind.__module__.startswith("torch.optim") and (near := nearest(name, cls.kinds)):
+            text = f"give undrift.{cls.kinds[near].__name__}(...) in place of torch's {name}"
+            raise BadParameters(cls.owner, {"": text})
+        return super().read(given)
 
     def refuse(self, weight_decay: float) -> list[Refusal]:
         """Why gradients may not have such a ``weight_decay``."""

@@ -318,6 +318,10 @@ class Problem(abc.ABC):
             "leave out per_client"
         )
 
+    def predictions(self, x: Tensor) -> tuple[object, object]:
+        """Of a network, its outputs with the weights ``x``, and the targets."""
+        raise Unsupported(f"{type(self).__name__} is not a network, and has no predictions")
+
     def weight_of(self, metric: str) -> int:
         """How much a metric of a client that has a problem of its own, as in a federation, counts
         in the mean of all clients'.

@@ -13,11 +13,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Protocol, cast
+from typing import IO, TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from scipy.sparse import spmatrix
 
 FOLDER = "UNDRIFT_DATA"
 """The environment variable that names the data folder."""
@@ -126,16 +125,8 @@ def whole(file: IO[bytes], path: Path) -> bytes:
     return content
 
 
-class Sparse(Protocol):
-    """A matrix of scipy.sparse."""
-
-    shape: tuple[int, int]
-
-    def toarray(self) -> NDArray[np.float64]: ...
-
-
-def dense(name: object, matrix: Sparse) -> NDArray[np.float64]:
-    """All entries of a sparse matrix, refused if they do not fit."""
+def dense(name: object, matrix: spmatrix) -> spmatrix:
+    """All entries of a matrix of scipy.sparse, refused if they do not fit."""
     rows, width = matrix.shape
     if 8 * rows * width > LARGEST:
         raise ValueError(

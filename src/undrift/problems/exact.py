@@ -8,9 +8,9 @@ from __future__ import annotations
 import abc
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -19,9 +19,9 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift.core.problem import Oracle, Problem
-from undrift.data.files import Sparse, dense
+from undrift.data.files import dense
 
-Values = ArrayLike | Tensor | Sparse | Sequence[Sparse]
+Values = ArrayLike | Tensor
 """What a user gives as data: an array, a tensor, nested lists, or matrices of scipy.sparse."""
 Matrix = NDArray[np.float64]
 PLACED = ("_everyone", "_gathered", "_known")
@@ -73,20 +73,15 @@ def exact(name: str, values: Values) -> Tensor:
         if isinstance(values, Tensor):
             tensor = values.detach().to(torch.float64, copy=True)
         else:
-            tensor = torch.from_numpy(np.array(whole(name, values), dtype=np.float64))
+            parts = values if isinstance(values, list | tuple) else [values]
+            found = [dense(name, one) if hasattr(one, "toarray") else one for one in parts]
+            whole = found if isinstance(values, list | tuple) else found[0]
+            tensor = torch.from_numpy(np.array(whole, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"{name} is not an array of numbers ({error}); give nested lists of equal length"
         ) from error
     return finite(name, tensor)
-
-
-def whole(name: str, values: Any) -> ArrayLike:
-    """``values`` with dense arrays in place of sparse matrices, of which there may be a list."""
-    if isinstance(values, list | tuple) and any(hasattr(one, "toarray") for one in values):
-        return [whole(name, one) for one in values]
-    found: ArrayLike = dense(name, values) if hasattr(values, "toarray") else values
-    return found
 
 
 def finite(name: str, tensor: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from undrift.plots.columns import BOUND_OF, SHARES, WORDS, axis
@@ -37,32 +37,24 @@ def panels(
         wide = width or 0.9 + 4.8 * len(across)
         tall = 0.7 * min(wide / len(across), 4.8)
         figure = Figure(figsize=(wide, 0.6 + tall * len(runs)), layout="constrained")
-        _fill(figure, runs, across, y, smooth)
+        axes = figure.subplots(len(runs), len(across), sharey="row", squeeze=False)
+        labels = [label for one in runs.values() for label in one.labels]
+        styles = line_styles(labels, {label for one in runs.values() for label in one.biased})
+        for row, (title, one) in zip(axes, runs.items(), strict=True):
+            column = y or one.column
+            window = (smooth or one.smooth) if column in SHARES else 1
+            bounds = one.bounds if column == "gap" else []
+            styled = bounding(styles, {row["label"]: row[BOUND_OF] for row in bounds})
+            for ax, x in zip(row, across, strict=True):
+                draw(ax, curves([*one.rows, *bounds]), x, column, styled, window)
+                if one.target is not None and column == one.column:
+                    level = 100 * one.target if column in SHARES else one.target
+                    ax.axhline(
+                        level, color="#bbbbbb", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1
+                    )
+                finish(ax, WORDS[x])
+            row[0].set_ylabel(plain(axis(column, window, one.note, one.samples)))
+            if len(across) > 1 or len(runs) > 1:  # a caption says it elsewhere
+                row[0].set_title(plain(title), loc="left", fontweight="bold")
+        legend(figure, axes[:, 0])
         return figure
-
-
-def _fill(
-    figure: Figure,
-    runs: Mapping[str, Comparison],
-    across: Sequence[str],
-    y: str | None,
-    smooth: int | None,
-) -> None:
-    axes = figure.subplots(len(runs), len(across), sharey="row", squeeze=False)
-    labels = [label for one in runs.values() for label in one.labels]
-    styles = line_styles(labels, {label for one in runs.values() for label in one.biased})
-    for row, (title, one) in zip(axes, runs.items(), strict=True):
-        column = y or one.column
-        window = (smooth or one.smooth) if column in SHARES else 1
-        bounds = one.bounds if column == "gap" else []
-        styled = bounding(styles, {row["label"]: row[BOUND_OF] for row in bounds})
-        for ax, x in zip(row, across, strict=True):
-            draw(ax, curves([*one.rows, *bounds]), x, column, styled, window)
-            if one.target is not None and column == one.column:
-                level = 100 * one.target if column in SHARES else one.target
-                ax.axhline(level, color="#bbbbbb", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-            finish(ax, WORDS[x])
-        row[0].set_ylabel(plain(axis(column, window, one.note, one.samples)))
-        if len(across) > 1 or len(runs) > 1:  # a caption says it elsewhere
-            row[0].set_title(plain(title), loc="left", fontweight="bold")
-    legend(figure, axes[:, 0])

@@ -11,7 +11,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from html import escape
 from itertools import zip_longest
 from textwrap import fill, wrap
 from typing import Literal
@@ -138,37 +137,25 @@ class Table:
         \bottomrule
         \end{tabular}
         """
-        sides = ["l" if left else "r" for left in self._left()]
-        lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{{''.join(sides)}}}", r"\toprule"]
-        lines += [" & ".join(map(in_tex, self.head)) + r" \\", r"\midrule"]
-        for row in self.cells:
-            texts = [(in_tex(cell.text), cell.kind == "best") for cell in row]
-            cells = [rf"\textbf{{\boldmath {text}}}" if best else text for text, best in texts]
-            lines.append(" & ".join(cells) + r" \\")
+        sides = "".join("l" if left else "r" for left in self._left())
+        bold = r"\textbf{\boldmath %s}"
+        rows = [
+            [bold % in_tex(c.text) if c.kind == "best" else in_tex(c.text) for c in row]
+            for row in self.cells
+        ]
+        head, *lines = (" & ".join(row) + r" \\" for row in [[*map(in_tex, self.head)], *rows])
+        first = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
+        last = [r"\bottomrule", r"\end{tabular}"]
         notes = [f"% {clean(line)}" for note in self.notes for line in note.split("\n")]
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes])
+        return "\n".join([*first, head, r"\midrule", *lines, *last, *notes])
 
-    def html(self, id: str = "") -> str:
-        """For a report, whose script and style know its parts; without a name, for a notebook."""
-        sides = [' class="words" style="text-align: left"' if left else "" for left in self._left()]
-        named = f' id="{id}"' if id else ""
-        lines = [f'<table role="table"{named}>']
-        lines += [f"<caption>{escape(self.caption)}</caption>"] if id else []
-        lines.append('<thead role="rowgroup"><tr role="row">')
-        for name, side in zip(self.head, sides, strict=True):
-            lines.append(f'<th role="columnheader" scope="col"{side}>{escape(name)}</th>')
-        lines.append('</tr></thead>\n<tbody role="rowgroup">')
-        for first, *cells in self.cells:
-            text = escape(first.text)
-            swatch = f'<span class="swatch" data-label="{text}"></span>'
-            name = f'<th role="rowheader" scope="row"{sides[0]}>{swatch}{text}</th>'
-            lines += ['<tr role="row">', name]
-            for name, side, cell in zip(self.head[1:], sides[1:], cells, strict=True):
-                value = "" if cell.value is None else f' data-value="{cell.value}"'
-                about = f'role="cell" data-name="{escape(name)}"{side}{value}'
-                lines.append(f"<td {about}>{_in_html(cell)}</td>")
-            lines.append("</tr>")
-        return "\n".join([*lines, "</tbody>\n</table>"])
+    def html(self) -> str:
+        """For a notebook, as a report has it."""
+        from jinja2 import Environment, PackageLoader
+
+        there = PackageLoader("undrift.report", "assets")
+        made = Environment(loader=there, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        return made.get_template("table.html").module.sheet(self)  # type: ignore[attr-defined, no-any-return]
 
     def shown(self, form: Form = "text") -> str:
         """In one of its forms; a text is as wide as it has to be."""
@@ -204,13 +191,6 @@ def in_tex(text: str) -> str:
         return f"${sign}{digits}{times}$" if sign or power else digits
 
     return NUMBER.sub(number, clean(text).replace("\n", " ").translate(IN_TEX))
-
-
-def _in_html(cell: Cell) -> str:
-    text = escape(cell.text)
-    if cell.kind == "best":
-        return f"<strong>{text}</strong>"
-    return f'<span class="chip {cell.kind}">{text}</span>' if cell.kind else text
 
 
 def clean(text: str) -> str:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 ABOUT = ("label", "seed", "round", "of")
-HIGH, LOW = ("accuracy", "top5"), ("loss", "mse", "rmse", "mae")
+HIGH = ("accuracy", "top5", "f1", "auc", "balanced_accuracy")
+LOW = ("loss", "mse", "rmse", "mae")
 """Metrics that are better the higher, or the lower, they are."""
 SHARE = 0.1
 """The clients that ``worst10`` is the mean of: the worst tenth of them, at least one."""

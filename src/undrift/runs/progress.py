@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from undrift.core.stopping import on_some
 from undrift.records.rows import ENDS, Key
@@ -53,7 +53,7 @@ class Progress:
         cell: bool = False,
     ) -> None:
         self.say, self.looked = say, 0.0
-        self.cell: Output | None = None
+        self.redraw: Callable[..., object] | None = None
         self.width, self.several, self.note = max([0, *map(len, labels)]), len(seeds) > 1, note
         self.last: dict[Key, Row] = {}
         self.next: dict[Key, float] = {}
@@ -64,7 +64,7 @@ class Progress:
         self.first: dict[Key, tuple[float, int]] = {}
         """The time and round of the first row: a resumed run begins later than 0."""
         if cell:
-            self.cell = output(self.bars)
+            self.redraw = output(self.bars)
         elif self.bars:
             self.bars.start()
 
@@ -93,9 +93,9 @@ class Progress:
             if self.bars:
                 self.bars.remove_task(self.tasks.pop(key))
             self.say(f"{self.title(key)}  {text}")
-        if self.cell and time.perf_counter() - self.looked > PAUSE:
+        if self.redraw and time.perf_counter() - self.looked > PAUSE:
             self.looked = time.perf_counter()
-            self.cell.update(self.bars)
+            self.redraw(self.bars)
 
     def title(self, key: Key) -> str:
         label, seed = key
@@ -108,8 +108,8 @@ class Progress:
         return f"{1000 * (time.perf_counter() - began) / rounds:.1f} ms/round"
 
     def close(self) -> None:
-        if self.cell:  # an empty one, as on a terminal: what was run speaks for itself
-            self.cell.update({"text/plain": ""}, raw=True)
+        if self.redraw:  # empty, as on a terminal: what was run speaks for itself
+            self.redraw({"text/plain": ""}, raw=True)
         elif self.bars:
             self.bars.stop()
 
@@ -123,15 +123,11 @@ def in_jupyter() -> bool:
     return Console().is_jupyter
 
 
-class Output(Protocol):
-    """What a notebook shows, and can show anew."""
-
-    def update(self, shown: object, *, raw: bool = False) -> None: ...
-
-
-def output(shown: object) -> Output:
-    """Show something in a notebook."""
-    found: Output = import_module("IPython.display").display(shown, display_id=True)
+def output(shown: object) -> Callable[..., object]:
+    """Show something in a notebook; what it gives shows something else in that place."""
+    found: Callable[..., object] = (
+        import_module("IPython.display").display(shown, display_id=True).update
+    )
     return found
 
 

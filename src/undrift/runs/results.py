@@ -154,6 +154,12 @@ class Run:
         """The network with the server's last model, where the problem is one."""
         return models.module(self.problem, self.x)
 
+    def predictions(self) -> tuple[object, object]:
+        """Outputs and targets of the last model, where the problem is a network: on the test
+        samples where there are some, else on the training samples.
+        """
+        return self.problem.predictions(self.x)
+
     def plot(
         self,
         y: str | None = None,
