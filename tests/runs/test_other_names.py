@@ -15,11 +15,11 @@ import undrift as ud
         (lambda: ud.Save("x", overwite=True), "did you mean overwrite?"),
         (lambda: run(local="sgd"), "'local'; did you mean training?"),
         (lambda: run(optimizer="adamw"), "'optimizer'; did you mean training?"),
-        (lambda: optimiser("sgd"), "leave optimiser out, or give momentum"),
-        (lambda: optimiser(torch.optim.SGD), "leave optimiser out, or give momentum"),
-        (lambda: optimiser(torch.optim.AdamW), r"give undrift.AdamW\(...\) in place of torch's"),
+        (lambda: optimiser("sgd"), "those of SGD where optimiser is left out"),
+        (lambda: optimiser(torch.optim.SGD), "those of SGD where optimiser is left out"),
+        (lambda: optimiser(torch.optim.AdamW), r"give undrift.AdamW\(...\) or"),
         (lambda: optimiser(torch.optim.Adam([torch.zeros(1)])), r"give undrift.AdamW\(...\)"),
-        (lambda: optimiser(torch.optim.Rprop), "'momentum' or 'adamw' or table"),
+        (lambda: optimiser(torch.optim.Rprop), "not one of torch's"),
     ],
 )
 def test_it_says_what_to_give(call, said):

@@ -1,7 +1,9 @@
 """Progress: lines where there is no terminal, a bar where there is one."""
 
 import io
+import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
@@ -151,7 +153,9 @@ def test_a_notebook_has_a_cell_that_is_empty_in_the_end(monkeypatch):
         shown.append(what if raw else what._repr_mimebundle_([], [])["text/plain"])
 
     monkeypatch.setattr(progress, "in_jupyter", lambda: True)
-    monkeypatch.setattr(progress, "output", lambda bars: redraw)
+    cell = SimpleNamespace(update=redraw)
+    display = SimpleNamespace(display=lambda bars, display_id: cell)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
     monkeypatch.setattr(progress, "PAUSE", 0)
     watched()
     assert any("stable" in text and "round" in text for text in shown[:-1])
@@ -165,3 +169,11 @@ def test_what_diverged_is_a_warning_with_the_cure_once_for_each_method():
     assert text.startswith("large, seed 0, diverged in round 1") and "try lr = 0.0" in text
     assert found[0].filename == __file__
     assert runs["large", 0].note in repr(runs["large", 0]) and "try lr" in repr(runs["large", 0])
+
+
+def test_only_a_notebook_is_one(monkeypatch):
+    assert not progress.in_jupyter()
+    for name, there in (("ZMQInteractiveShell", True), ("TerminalInteractiveShell", False)):
+        shell = SimpleNamespace(get_ipython=type(name, (), {}))
+        monkeypatch.setitem(sys.modules, "IPython", shell)
+        assert progress.in_jupyter() == there

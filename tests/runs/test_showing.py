@@ -1,10 +1,12 @@
 """What a notebook shows: tables and pictures as HTML, and reprs in words."""
 
 import base64
+import csv
 import math
 import re
 import warnings
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import torch
@@ -109,3 +111,21 @@ def test_tables_have_forms(runs):
     assert runs.table() == runs.table("text") and "final gap" in runs.table()
     with pytest.raises(ValueError, match="form = 'pdf' is not allowed: 'text' or"):
         runs.table("pdf")
+
+
+def test_the_csv_callback_of_the_page_writes_every_row(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs/report.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (code,) = (block for block in found if "def to_csv" in block)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, "docs/report.md", "exec"), names)
+    with open("rows.csv", encoding="utf-8", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    runs = ud.run(names["methods"], "quadratic", rounds=20, steps=5)
+    assert len(rows) == 42 and rows[0]["drift"] == ""
+    for row in rows:
+        history = runs[row["label"]].history
+        for name in ("loss", "gap", "vectors", "gradients"):
+            assert float(row[name]) == history[name][int(row["round"])]
+    assert float(rows[1]["drift"]) == runs["FedAvg"].history["drift"][1]

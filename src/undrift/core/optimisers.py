@@ -17,7 +17,6 @@ from undrift.core.params import (
     Positive,
     Refusal,
     Variant,
-    nearest,
 )
 
 if TYPE_CHECKING:
@@ -39,14 +38,12 @@ class Optimiser(Variant):
 
     @classmethod
     def read(cls, given: object) -> Self:
-        """Of torch's, and of SGD, it says what to give instead."""
         kind = given if isinstance(given, type) else type(given)
-        name = given if isinstance(given, str) else kind.__name__
-        if name.casefold() == "sgd":
-            text = "sgd is what local steps are anyway: leave optimiser out, or give momentum"
-            raise BadParameters(cls.owner, {"": text})
-        if kind.__module__.startswith("torch.optim") and (near := nearest(name, cls.kinds)):
-            text = f"give undrift.{cls.kinds[near].__name__}(...) in place of torch's {name}"
+        if kind.__module__.startswith("torch.optim") or str(given).casefold() == "sgd":
+            text = (
+                "local steps are those of SGD where optimiser is left out; else give "
+                "undrift.AdamW(...) or undrift.Momentum(...), not one of torch's"
+            )
             raise BadParameters(cls.owner, {"": text})
         return super().read(given)
 

@@ -384,15 +384,13 @@ class Record:
     step_field: ClassVar[str] = ""
     """The number that "auto" may stand for; empty where it has none."""
 
-    if not typing.TYPE_CHECKING:
-
-        def __new__(cls, *given: object, **named: object) -> Self:
-            # Before the constructor of the dataclass, which would say no more than "unexpected".
-            if wrong := named.keys() - cls.__dataclass_fields__.keys():
-                owner = cls.owner or cls.__name__
-                texts = {name: unknown("parameter", name, hints(cls)) for name in sorted(wrong)}
-                raise BadParameters(owner, texts)
-            return super().__new__(cls)
+    def __new__(cls, *given: object, **named: object) -> Self:
+        # Before the constructor of the dataclass, which would say no more than "unexpected".
+        if wrong := named.keys() - cls.__dataclass_fields__.keys():
+            owner = cls.owner or cls.__name__
+            texts = {name: unknown("parameter", name, hints(cls)) for name in sorted(wrong)}
+            raise BadParameters(owner, texts)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         found, problems = read(type(self), vars(self), partial=True)

@@ -292,7 +292,7 @@ class Problem(abc.ABC):
     def __repr__(self) -> str:
         if {"clients", "dim", "samples"} - {*dir(self)}:  # one that is not whole yet
             return object.__repr__(self)
-        held = f"{sum(self.samples)} samples, " if self.sampled else ""
+        held = f"{sum(self.samples)} samples, " * self.sampled
         return f"{type(self).__name__}({self.clients} clients, {held}dim {self.dim})"
 
     @abc.abstractmethod

@@ -26,8 +26,6 @@ FORMAT = (
 )
 LABEL = "label"
 """The column of a CSV file with the two classes."""
-CELLS = 5
-"""Cells without a number that are named."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,8 +137,8 @@ def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name:
             "logistic regression here needs two: where one of them is elsewhere, name both, as "
             "labels = [-1, 1]"
         )
-    signs = np.where(raw == kinds[1], 1.0, -1.0)
-    return BinarySet(features, signs, name, tuple(map(spell, kinds)))
+    classes = tuple(map(spell, kinds))
+    return BinarySet(features, np.where(raw == kinds[1], 1.0, -1.0), name, classes)
 
 
 def _svmlight(path: Path, columns: int | None) -> tuple[NDArray[np.float64], NDArray[np.generic]]:
@@ -175,7 +173,7 @@ def _csv(path: Path) -> tuple[NDArray[np.float64], NDArray[np.generic]]:
     wrong += [f"a cell too many in row {k}" for k, row in enumerate(rows, 1) if None in row]
     if wrong:
         raise BadData(
-            f"{path} has {len(wrong)} cells that are no numbers: first {', '.join(wrong[:CELLS])}; "
+            f"{path} has {len(wrong)} cells that are no numbers: first {', '.join(wrong[:5])}; "
             "leave such rows or columns out"
         )
     words = [row[LABEL] for row in rows]

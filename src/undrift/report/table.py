@@ -45,8 +45,8 @@ IN_TEX = str.maketrans(
     }
 )
 """Characters that LaTeX takes for commands, or does not have in every font."""
-NUMBER = re.compile(r"(?<![\w.])([-+]?)(\d[\d,]*(?:\.\d+)?)(?:e([-+]\d+))?(?!\w)")
-"""A number with its sign and its power of ten."""
+POWERS = re.compile(r"(?<![\w.])(-?\d(?:\.\d+)?)e(?:\+|(-))0*(\d+)(?!\w)")
+NEGATIVE = re.compile(r"(?<![\w.${-])(-\d[\d.,]*)(?!\w)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,10 +144,10 @@ class Table:
             for row in self.cells
         ]
         head, *lines = (" & ".join(row) + r" \\" for row in [[*map(in_tex, self.head)], *rows])
-        first = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
-        last = [r"\bottomrule", r"\end{tabular}"]
+        begin = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head]
         notes = [f"% {clean(line)}" for note in self.notes for line in note.split("\n")]
-        return "\n".join([*first, head, r"\midrule", *lines, *last, *notes])
+        end = [r"\bottomrule", r"\end{tabular}", *notes]
+        return "\n".join([*begin, r"\midrule", *lines, *end])
 
     def html(self) -> str:
         """For a notebook, as a report has it."""
@@ -181,16 +181,11 @@ def mark_best(rows: list[list[Cell]], columns: Iterable[int], best: Best) -> Non
 def in_tex(text: str) -> str:
     """``text`` as LaTeX has it, with minus signs and powers of ten.
 
-    >>> print(in_tex("a_b -1.5e-07 (2)"))
-    a\\_b $-1.5 \\times 10^{-7}$ (2)
+    >>> print(in_tex("a_b -1.5e-07 (2) -3 e-2"))
+    a\\_b $-1.5 \\times 10^{-7}$ (2) $-3$ e-2
     """
-
-    def number(found: re.Match[str]) -> str:
-        sign, digits, power = found.groups()
-        times = rf" \times 10^{{{int(power)}}}" if power else ""
-        return f"${sign}{digits}{times}$" if sign or power else digits
-
-    return NUMBER.sub(number, clean(text).replace("\n", " ").translate(IN_TEX))
+    plain = clean(text).replace("\n", " ").translate(IN_TEX)
+    return NEGATIVE.sub(r"$\1$", POWERS.sub(r"$\1 \\times 10^{\2\3}$", plain))
 
 
 def clean(text: str) -> str:

@@ -64,7 +64,9 @@ class Progress:
         self.first: dict[Key, tuple[float, int]] = {}
         """The time and round of the first row: a resumed run begins later than 0."""
         if cell:
-            self.redraw = output(self.bars)
+            # Redrawn in its place: rich by itself would want ipywidgets for that.
+            show = import_module("IPython.display").display
+            self.redraw = show(self.bars, display_id=True).update
         elif self.bars:
             self.bars.start()
 
@@ -115,29 +117,18 @@ class Progress:
 
 
 def in_jupyter() -> bool:
-    """Whether this is a notebook, which shows what rich draws."""
-    if "IPython" not in sys.modules:
-        return False
-    from rich.console import Console
-
-    return Console().is_jupyter
+    """Whether this is a notebook of Jupyter or Colab, and not IPython in a terminal."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", object)()
+    return type(shell).__name__ in ("ZMQInteractiveShell", "Shell")
 
 
-def output(shown: object) -> Callable[..., object]:
-    """Show something in a notebook; what it gives shows something else in that place."""
-    found: Callable[..., object] = (
-        import_module("IPython.display").display(shown, display_id=True).update
-    )
-    return found
-
-
-def looked_at(asked: bool | None) -> bool:
+def looked_at(asked: object) -> bool:
     """Whether anybody looks on, who has not ``asked`` for silence; of several processes at one."""
     leads = os.environ.get("RANK", "0") == "0"
-    return leads and asked is not False and (asked or sys.stderr.isatty() or in_jupyter())
+    return leads and asked is not False and bool(asked or sys.stderr.isatty() or in_jupyter())
 
 
-def speaker(asked: bool | None) -> Say:
+def speaker(asked: object) -> Say:
     """What says a line where :func:`looked_at`, and else nothing."""
     return say if looked_at(asked) else nothing
 
@@ -154,9 +145,8 @@ def watched(
     if not looked_at(asked):
         yield emit
         return
-    cell = in_jupyter()
-    live = cell or sys.stderr.isatty()
-    bar = Progress(labels, seeds, note, nothing if live else say, cell)
+    quiet = (cell := in_jupyter()) or sys.stderr.isatty()
+    bar = Progress(labels, seeds, note, nothing if quiet else say, cell)
 
     def hear(event: Event) -> None:
         emit(event)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -19,13 +21,15 @@ from undrift.core.options import RunOptions
 from undrift.core.params import describe, not_allowed, unknown
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Samples, Unsupported
 from undrift.engines import Engine, Ledger
-from undrift.plots.columns import metric
+from undrift.plots.columns import BOUND_OF, axis, metric
+from undrift.plots.curves import bounding, draw, drawn, entries, finish, image, line_styles
 from undrift.records import models
 from undrift.records.differences import against, curves
-from undrift.records.folder import METRIC_SAMPLES, Folder, Outcome, Row
+from undrift.records.folder import Folder, Outcome, Row
 from undrift.records.rows import ENDS, Key, choose, columns, key_of
+from undrift.report.comparison import common, compare, read
 from undrift.report.numbers import NONE, count
-from undrift.report.summary import aim, summarise
+from undrift.report.summary import summarise
 from undrift.report.table import Form, Table
 from undrift.report.tables import Differences, results
 from undrift.runs.clients import ClientHistory, RowColumns, at_model
@@ -41,7 +45,9 @@ if TYPE_CHECKING:
 COSTS = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
 SHOWN = 8
-"""Rows of a history in a notebook, besides the last one."""
+"""Rows of a history in a notebook."""
+SIZE, DOTS = (5.0, 3.0), 200
+"""Inches of its small pictures, and dots of an inch, of which a screen shows half."""
 
 
 class History(RowColumns):
@@ -75,15 +81,11 @@ class History(RowColumns):
         return f"History({len(self._rows)} rows; last: {self.ending()})"
 
     def _repr_html_(self) -> str:
-        from undrift.runs.showing import html
-
         wanted = [name for name in self if name not in COSTS]
-        few = self._rows[:: max(len(self._rows) // SHOWN, 1)][:SHOWN]
-        few += [self._rows[-1]] if self._rows and few[-1] is not self._rows[-1] else []
-        rows = [[_short(row.get(name, NONE)) for name in wanted] for row in few]
-        table = Table(wanted, rows) if rows else None
-        title = f"History: {count(len(self._rows), 'row')}"
-        return html(title, table, [{"label": "", "seed": 0, **row} for row in self._rows])
+        few = np.linspace(0, len(self._rows) - 1, min(len(self._rows), SHOWN)).astype(int)
+        rows = [[_short(self._rows[k].get(name, NONE)) for name in wanted] for k in few]
+        one = [{"label": "", "seed": 0, **row} for row in self._rows]
+        return _page(f"History: {count(len(one), 'row')}", Table(wanted, rows), one)
 
     def ending(self, without: Collection[str] = ()) -> str:
         """The last row in words, but for some columns."""
@@ -266,8 +268,6 @@ class Runs(dict[Key, Run]):
         ``bounds`` the gap has theorems' bounds too, dashed; of methods without one a warning says
         why.
         """
-        from undrift.runs.showing import drawn_on
-
         rows, column = self.records, y or metric(self.records)
         if wrong := {x, column} - columns(rows).keys():
             raise KeyError(unknown("column", wrong.pop(), columns(rows)))
@@ -283,25 +283,22 @@ class Runs(dict[Key, Run]):
         )
         for text in without:
             warnings.warn(text, stacklevel=2)
-        drawn_on(ax, rows, x, column, self._samples, promised)
+        _drawn_on(ax, rows, x, column, self._samples, promised)
         return ax
 
     @property
     def _samples(self) -> Samples | None:
-        found = {run.problem.metric_samples for run in self.values()}
-        return found.pop() if len(found) == 1 else None
+        return common(run.problem.metric_samples for run in self.values())
 
     def _repr_html_(self) -> str:
         return self.html(f"Runs in {self.folder}" if self.folder else "Runs")
 
     def html(self, title: str) -> str:
         """A table and a picture, as a notebook shows them."""
-        from undrift.runs.showing import html
-
         notes = dict.fromkeys(
             f"{label}: {run.note}" for (label, _), run in self.items() if run.note
         )
-        return html(title, self._results(), self.records, self._samples, notes)
+        return _page(title, self._results(), self.records, self._samples, notes)
 
     def __repr__(self) -> str:
         where = f" in {self.folder}" if self.folder else ""
@@ -373,18 +370,10 @@ class Recorded:
         return net
 
     def _repr_html_(self) -> str:
-        from undrift.runs.showing import html
-
-        about, rows = self.folder.environment, self.records
-        target, samples = aim(self.spec, metric(rows)), about.get(METRIC_SAMPLES)
-        planned = {label: [*seeds] for label, seeds in curves(rows).items()}
-        found = summarise(rows, target, self.outcomes, planned)
-        table = results(found, target, note=about.get("note", ""), samples=samples)
-        title, notes = (
-            f"Recorded in {self.folder.path}",
-            [f"{s.label}: {s.note}" for s in found if s.note],
-        )
-        return html(title, table if rows else None, rows, samples, notes)
+        (found,) = compare(read([self.folder]))
+        notes = [f"{one.label}: {one.note}" for one in found.summaries if one.note]
+        title = f"Recorded in {self.folder.path}"
+        return _page(title, found.results(), found.rows, found.samples, notes)
 
     def __repr__(self) -> str:
         ends = ", ".join(
@@ -397,3 +386,49 @@ def _of_one(rows: Sequence[Row], label: str, seed: int | None) -> list[Row]:
     """The rows of one method and seed; :class:`KeyError` if there is none, or several."""
     key = choose(map(key_of, rows), label, seed)
     return [row for row in rows if key_of(row) == key]
+
+
+def _drawn_on(
+    ax: Axes,
+    rows: Sequence[Row],
+    x: str,
+    y: str,
+    samples: Samples | None = None,
+    promised: Sequence[Row] = (),
+) -> None:
+    """One column of every method against another, with theorems' bounds if there are some."""
+    found = curves(rows)
+    styles = bounding(line_styles(found), {row["label"]: row[BOUND_OF] for row in promised})
+    draw(ax, found | curves(promised), x, y, styles)
+    finish(ax, axis(x), axis(y, samples=samples), zero=False)
+    if x == "round":
+        ax.locator_params(axis="x", integer=True)
+    if shown := entries([ax]):
+        ax.legend([*shown.values()], [*shown], frameon=False, fontsize="small")
+
+
+def _page(
+    title: str,
+    table: Table,
+    rows: Sequence[Row],
+    samples: Samples | None = None,
+    notes: Iterable[str] = (),
+) -> str:
+    """For a notebook: a title, a table, notes and the curves that the runs are judged by.
+
+    The picture brings its white paper, so that it can be read in a dark notebook too.
+    """
+    said = "<br>".join(map(escape, [*table.notes, *notes]))
+    parts = [f"<p><b>{escape(title)}</b></p>", *([table.html()] if rows else [])]
+    parts.append(f"<p><small>{said}</small></p>" if said else "")
+    y, known = metric(rows), columns(rows)
+    # With nothing finite to draw, as where everything diverged at once, there is no picture.
+    if "round" in known and any(v == v for v in drawn(known.get(y, ()), y)):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=SIZE, layout="constrained")
+        _drawn_on(figure.subplots(), rows, "round", y, samples)
+        content = base64.b64encode(image(figure, "png", DOTS)).decode()
+        about = f'width="{50 * SIZE[0] * 2:.0f}" alt="{escape(axis(y))} against rounds"'
+        parts.append(f'<img src="data:image/png;base64,{content}" {about}>')
+    return "\n".join(filter(None, parts))

@@ -184,6 +184,7 @@ def predicted(
     device: torch.device,
 ) -> SampleRows:
     """All outputs in the place of the inputs, and the targets, on the CPU."""
+    # On the CPU pass by pass: all outputs at once may be more than a GPU has room for.
     found = []
     for piece in given.passes:
         x, targets = prepare(given.table.take(torch.from_numpy(given.numbers[piece]).to(device)))

@@ -24,7 +24,7 @@ class Overall:
     row. Where an output is not finite the number is NaN.
     """
 
-    function: Callable[[Output, Fields], float]
+    function: Callable[..., float]
 
     def of(self, name: str, outputs: Output, targets: Fields) -> float:
         """The number, under the name of the metric."""
@@ -84,7 +84,7 @@ def balanced_accuracy(
     """The mean over the classes that occur of the share of each that is answered right."""
     _, said, true = answers(outputs, targets, limit, ignored)
     rates = [(said & true).sum(0).double() / true.sum(0)]
-    if targets.dim() > 1 or true.shape[1] == 1:  # questions: that of two classes is one
+    if getattr(targets, "ndim", 1) > 1 or true.shape[1] == 1:  # questions: two classes are one
         rates.append((~said & ~true).sum(0).double() / (~true).sum(0))
     return float(torch.stack(rates).nanmean())
 
@@ -99,8 +99,8 @@ def auc(outputs: Output, targets: Fields, limit: float = 0.0, ignored: int | Non
 
 def _area(scores: Tensor, true: Tensor) -> Tensor:
     """How often a yes has a larger score than a no, by ranks; equal ones count half."""
-    _, which, sizes = scores.unique(return_inverse=True, return_counts=True)
-    ranks = sizes.cumsum(0) - (sizes.double() - 1) / 2
+    which, sizes = torch.unique(scores, return_inverse=True, return_counts=True)[1:]
+    ranks: Tensor = sizes.cumsum(0) - (sizes.double() - 1) / 2
     yes = true.sum().double()
     return (ranks[which][true].sum() - yes * (yes + 1) / 2) / (yes * (~true).sum())
 

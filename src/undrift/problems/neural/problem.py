@@ -287,8 +287,8 @@ class Neural(Problem):
         They are of the samples that metrics are of: the test samples where there are some, client
         by client if clients hold them, else the training samples.
         """
-        given = next(iter(self._sets().values()))
-        return tuple(self._predicted(x, given))
+        found = self._predicted(x, next(iter(self._sets().values())))
+        return found.x, found.y
 
     def _predicted(self, x: Tensor, given: EvaluationSet) -> SampleRows:
         return predicted(self.placed.judging(x), self.placed.prepared, given, self.device)
@@ -308,8 +308,8 @@ class Neural(Problem):
         found = of_each_part(model, placed.prepared, placed.scoring, given_set, sizes, self.device)
         if overall := placed.scoring.overall:
             whole = self._predicted(x, given_set) if sum(sizes) else None
-            rows = torch.arange(sum(sizes)).split(sizes)
-            each = [whole.take(part) if whole and len(part) else None for part in rows]
+            rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+            each = [whole.take(torch.from_numpy(k)) if whole and len(k) else None for k in rows]
             for name, one in overall.items():
                 numbers = [one.of(name, *some) if some else math.nan for some in each]
                 found[name] = torch.tensor(numbers, dtype=torch.float64, device=self.device)
