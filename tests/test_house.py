@@ -38,18 +38,18 @@ MAY_IMPORT = {
     "cli plots records report runs spec",
 }
 CEILINGS = {
-    "core settings": 1443,
+    "core settings": 1465,
     "methods objectives theory": 1566,
-    "data models": 1714,
-    "problems": 3175,
+    "data models": 1756,
+    "problems": 3284,
     "engines": 2826,
     "sweeps": 769,
     "spec": 712,
-    "records runs": 2625,
+    "records runs": 2802,
     "check": 768,
-    "report plots": 953,
+    "report plots": 989,
     "federate flower": 1424,
-    "tuning": 473,
+    "tuning": 478,
     "cli": 1351,
     "undrift_papers": 1976,
 }
@@ -60,7 +60,7 @@ SAYING_WHY = tuple(
 """Places whose machinery is hard: their long files have comments of their own lines."""
 LONG, EVERY = 150, 40
 """Lines of such a file, and lines of its code for each line of comments."""
-MOST_PARAMETERS = {"undrift.runs.api.run": 20}
+MOST_PARAMETERS = {"undrift.runs.api.run": 21}
 ALLOWED = {room: set(others.split()) for room, others in MAY_IMPORT.items()}
 
 

@@ -50,6 +50,7 @@ TRAINING = {
 }
 PROBLEMS = {
     "Neural": "problems.neural.problem",
+    "Overall": "problems.neural.overall",
     "estimate": "sweeps.constants",
     "Estimates": "sweeps.constants",
 }

@@ -69,6 +69,7 @@ from .methods.scaffold import Scaffold
 from .methods.scaffoldm import ScaffoldM
 from .methods.sonata import SONATA
 from .methods.svrp import SVRP
+from .problems.neural.overall import Overall
 from .problems.neural.problem import Neural
 from .records.models import Best
 from .runs.api import gather, load, resume, run, run_spec
@@ -134,6 +135,7 @@ __all__ = [
     "Momentum",
     "Neural",
     "Oracle",
+    "Overall",
     "PerClient",
     "Phase",
     "Problem",

@@ -3,7 +3,11 @@
 import dataclasses
 import inspect
 import json
+import os
+import subprocess
+import sys
 
+import pytest
 from tests.cli import conftest
 
 from undrift.cli import VERBS, added, main
@@ -161,3 +165,37 @@ def test_without_words_there_is_help(capsys):
     assert main([]) == 2
     text = capsys.readouterr().out
     assert all(verb in text for verb in (*VERBS, *added(), "Exit codes"))
+
+
+def test_an_overview_counts_and_names_the_command_for_each(capsys):
+    rows = json.loads(told(capsys, "list", "--json"))
+    counts = {row["what"]: row["number"] for row in rows}
+    assert counts["methods"] == len(registry) and counts["problems"] == len(problems)
+    assert counts["objectives"] == len(objectives)
+    for row in rows[:-1]:
+        listed = json.loads(told(capsys, *row["command"].split()[1:], "--json"))
+        assert len(listed) == row["number"]
+    assert "undrift list methods" in told(capsys, "list")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("line", "among", "never"),
+    [
+        ("undrift comp", {"compare"}, {"run"}),
+        ("undrift reprod", {"reproduce"}, {"run"}),
+        ("undrift list ", {"methods", "settings"}, {"run"}),
+        ("undrift compare --p", {"--plot"}, {"--json"}),
+        ("undrift nonsense --p", set(), {"--plot"}),
+    ],
+)
+def test_a_shell_asks_for_the_next_word(line, among, never, tmp_path):
+    pytest.importorskip("argcomplete")
+    asked = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
+    asked |= {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": " "}
+    asked["_ARGCOMPLETE_STDOUT_FILENAME"] = str(tmp_path / "answer")
+    (tmp_path / "answer").touch()
+    command = [sys.executable, "-m", "undrift"]
+    subprocess.run(command, env=os.environ | asked, capture_output=True, timeout=60, check=False)
+    found = {*(tmp_path / "answer").read_text().split(" ")}
+    assert among <= found and not never & found

@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
+import undrift
 from undrift.core.params import BadParameters
 from undrift.data.files import BadData
 from undrift.data.tables import FORMAT, load
 from undrift.problems.by_file import own
 from undrift.problems.named.regressions import LogisticRegression
+from undrift.spec.document import toml
+from undrift.spec.reader import load as load_spec
 
 TEXT = b"2 1:0.5 3:-1\n1 2:4\n2 1:1e-3 # a comment\n"
 FEATURES = [[0.5, 0, -1], [0, 4, 0], [1e-3, 0, 0]]
@@ -229,3 +232,80 @@ def test_real_sets(name):
 def test_a_set_with_twenty_classes_is_refused():
     with pytest.raises(ValueError, match=r"news20.* 20 different labels"):
         load("news20")
+
+
+ROWS = ["age,label,dose", "61,1,0.5", "48,0,2", "55,1,-1e-3"]
+
+
+def csv_file(folder, lines=ROWS, name="mine.csv"):
+    text = "\n".join(lines) + "\n"
+    (folder / name).write_text(text, encoding="utf-8-sig")
+    return folder / name
+
+
+def test_a_csv_file_is_read_by_its_header(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    csv_file(tmp_path)
+    table = load("mine.csv")
+    assert table.features.tolist() == [[61, 0.5], [48, 2], [55, -1e-3]]
+    assert table.labels.tolist() == [1, -1, 1] and table.classes == ("0", "1")
+    assert load("mine.csv", ".").features.tolist() == table.features.tolist()
+    words = [line.replace(",1,", ",yes,").replace(",0,", ",no,") for line in ROWS]
+    packed = csv_file(tmp_path, words).read_bytes()
+    (tmp_path / "mine.csv.gz").write_bytes(gzip.compress(packed))
+    assert load(str(tmp_path / "mine.csv.gz")).classes == ("no", "yes")
+    assert load("mine.csv").labels.tolist() == table.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({0: "age,class,dose"}, "needs a column label with the two classes; it has age, class"),
+        ({2: "48,0,NA"}, "1 cells that are no numbers: first dose of row 2"),
+        ({2: "48,0"}, "dose of row 2"),
+        ({2: "48,,1"}, "label of row 2"),
+        ({2: "48,0,1,7"}, "a cell too many in row 2"),
+        ({2: "inf,0,1"}, "age of row 2"),
+        ({2: "48,2,1", 3: "48,0,1"}, "3 different labels, from 0 to 2"),
+        ({2: "48,no,1", 3: "1,a,1"}, "3 different labels, from 1 to no"),
+    ],
+)
+def test_a_csv_file_with_something_else_is_refused(tmp_path, change, said):
+    lines = [change.get(k, line) for k, line in enumerate(ROWS)]
+    with pytest.raises(ValueError, match=said):
+        load(str(csv_file(tmp_path, lines)))
+
+
+def test_a_binary_file_is_no_csv_file(tmp_path):
+    (tmp_path / "x.csv").write_bytes(bytes(range(256)))
+    with pytest.raises(BadData, match="save it as CSV in UTF-8"):
+        load(str(tmp_path / "x.csv"))
+    with pytest.raises(ValueError, match="features is for svmlight files"):
+        load(str(csv_file(tmp_path)), columns=3)
+
+
+def test_a_path_is_beside_the_spec_or_from_here(tmp_path, monkeypatch):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    csv_file(inner)
+    (inner / "mine.svm").write_bytes(TEXT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
+    table = {"name": "logistic", "clients": 1}
+    method = [{"name": "FedAvg", "lr": 0.01}]
+    for data in ("mine.svm", "mine.csv"):
+        text = toml({"rounds": 1, "name": "x", "problem": table | {"data": data}, "method": method})
+        (inner / "spec.toml").write_text(text)
+        spec = load_spec(inner / "spec.toml")
+        assert spec.problem.data == f"inner/{data}" and spec.problem.build().total == 3
+        undrift.run_spec(inner / "spec.toml", save=tmp_path / data)
+        assert undrift.resume(tmp_path / data)["FedAvg"].status == "done"
+        assert undrift.run(
+            undrift.FedAvg(lr=0.01), "logistic", data=f"inner/{data}", clients=1, rounds=1
+        )
+        with pytest.raises(BadData, match=f"there is no file {data} beside the spec or in"):
+            load(data)
+    absolute = LogisticRegression(data=str(inner / "mine.csv"))
+    assert absolute.beside(inner) is absolute
+    named = LogisticRegression(data="mine.csv", folder=str(inner), clients=1)
+    assert named.beside(inner) is named and named.build().total == 3

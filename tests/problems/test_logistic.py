@@ -6,10 +6,11 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from scipy.optimize import minimize
 
 from tests.problems.cases import logistic
-from undrift.problems import Logistic
+from undrift.problems import LeastSquares, Logistic, Softmax
 from undrift.problems.logistic import divergence
 from undrift.problems.regression import NotConverged
 
@@ -152,7 +153,8 @@ def test_smoothness_is_attained_where_scores_vanish():
 @pytest.mark.parametrize(
     ("features", "labels", "parts", "l2", "message"),
     [
-        ([[1.0], [2.0]], [1, 0], [[0, 1]], None, "-1 or"),
+        ([[1.0], [2.0]], [1, 2], [[0, 1]], None, "-1 or"),
+        ([[1.0], [2.0], [3.0]], [1, 0, -1], [[0, 1, 2]], None, "-1 or"),
         ([[1.0], [2.0]], [1, -1, 1], [[0, 1]], None, "do not go with labels"),
         ([[1.0], [2.0]], [1, -1], [[0, 1], []], None, "at least one sample"),
         ([[1.0], [2.0]], [1, -1], [], None, "at least one client"),
@@ -179,3 +181,28 @@ def test_a_mini_batch_without_samples_leaves_the_regularisation():
         slopes = -y[rows] / (1 + np.exp(y[rows] * a[rows].sum(1))) @ a[rows]
         share = 3 * len(part) / 40  # f is the pooled loss: clients weigh what they hold
         np.testing.assert_allclose(own, share * slopes / max(len(rows), 1) + 0.1, rtol=1e-13)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 1, 0], [False, True, True, False], [-1, 1, 1, -1]])
+def test_classes_may_be_numbered_from_zero(labels):
+    rows = np.arange(8.0).reshape(4, 2)
+    problem = Logistic(rows, labels, [[0, 1], [2, 3]])
+    assert problem.digest() == Logistic(rows, [-1.0, 1, 1, -1], [[0, 1], [2, 3]]).digest()
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.coo_array])
+def test_sparse_matrices_are_the_same_as_dense_ones(kind, monkeypatch):
+    rows, parts = np.array([[0.0, 2.0], [1.0, 0.0], [0.0, 0.0]]), [[0], [1, 2]]
+    pairs = [
+        (Logistic(kind(rows), [1, 0, 1], parts), Logistic(rows, [1, 0, 1], parts)),
+        (Softmax(kind(rows), [2, 0, 1], parts), Softmax(rows, [2, 0, 1], parts)),
+        (
+            LeastSquares([kind(rows), kind(rows + 1)], np.ones((2, 3))),
+            LeastSquares([rows, rows + 1], np.ones((2, 3))),
+        ),
+    ]
+    for thin, full in pairs:
+        assert thin.digest() == full.digest()
+    monkeypatch.setattr("undrift.data.files.LARGEST", 40)
+    with pytest.raises(ValueError, match="features has 3 rows of 2 columns, more than"):
+        Logistic(kind(rows), [1, 0, 1], parts)

@@ -1,5 +1,6 @@
 """A report in a real browser, without a network."""
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -334,3 +335,41 @@ def test_the_baseline_is_chosen(opened, files):
     page.select_option("#differences select", label="SCAFFOLD")
     assert table.locator("tbody th").all_inner_texts() == ["FedAvg"]
     assert table.locator("caption").inner_text() == "Differences to SCAFFOLD, seed by seed"
+
+
+def test_a_chip_has_the_line_and_the_marker_of_its_curve(tmp_path, opened):
+    """Four solid lines, then dashes; the marker of every chip is that of plotly's curve."""
+    labels = [f"m{k}" for k in range(6)]
+    record(tmp_path / "six")
+    rows = [
+        {**row, "label": label, "method": "Scaffold", "gap": 10.0 ** (-k - row["round"] / 9)}
+        for k, label in enumerate(labels)
+        for row in map(json.loads, (tmp_path / "six/metrics.jsonl").read_text().splitlines())
+        if row["label"] == "FedAvg" and row["seed"] == 0
+    ]
+    text = "\n".join(map(json.dumps, rows)) + "\n"
+    (tmp_path / "six/metrics.jsonl").write_text(text)
+    assert main(["report", str(tmp_path / "six")]) == 0
+    page = opened(tmp_path / "six/report.html")
+    dashes = page.eval_on_selector_all(
+        "#curves .legend button path:first-child",
+        "all => all.map(p => p.getAttribute('stroke-dasharray'))",
+    )
+    drawn = page.evaluate(
+        "document.getElementById('curves-chart').data"
+        ".map(d => [d.name, d.line.dash, d.marker.symbol])"
+    )
+    assert [name for name, *_ in drawn] == labels
+    assert [bool(dash) for dash in dashes] == [dash != "solid" for _, dash, _ in drawn]
+    assert [dash for _, dash, _ in drawn] == ["solid"] * 4 + ["longdash"] * 2
+    shapes = page.eval_on_selector_all(
+        "#curves .legend button path:last-child", "all => all.map(p => p.getAttribute('d'))"
+    )
+    assert len({*shapes}) == len({symbol for *_, symbol in drawn}) == 6
+    in_tables = page.eval_on_selector_all(
+        "#results-table .swatch path:last-child", "all => all.map(p => p.getAttribute('d'))"
+    )
+    assert {*in_tables} <= {*shapes}
+    targets = page.eval_on_selector_all("nav a", "all => all.map(a => a.hash)")
+    sections = page.eval_on_selector_all("main section[id]", "all => all.map(s => '#' + s.id)")
+    assert targets == sections

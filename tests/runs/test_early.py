@@ -146,7 +146,7 @@ def test_several_processes_and_engines_end_alike(tmp_path, capsys):
         ("[stop]\n", 5),
         ("[stop]\npatience = 0\n", 6),
         ("[stop]\npatience = 3\nmetric = 'acuracy'\nmode = 'max'\n", 7),
-        ("[stop]\npatience = 3\nmetric = 'f1'\n", 5),
+        ("[stop]\npatience = 3\nmetric = 'norm'\n", 5),
         ("[stop]\npatience = 3\nrows = 2\n", 7),
         ("best = 'accuracy'\n", 5),
         ("[best]\nmode = 'max'\n", 6),

@@ -26,6 +26,8 @@ from undrift.cli.stop import Stop, code, tell
 
 DEBUG = "UNDRIFT_DEBUG"
 """The environment variable that shows tracebacks."""
+COMPLETING = "_ARGCOMPLETE"
+"""The environment variable by which a shell asks for completions."""
 VERBS = {
     "demo": "see client drift, and methods without it, in seconds",
     "run": "run every method of a spec with every seed",
@@ -72,8 +74,12 @@ def answer(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or file may lack some characters
             stream.reconfigure(errors="backslashreplace")
+    if completes := COMPLETING in os.environ:  # of the line so far, a shell asks for the next word
+        words = os.environ["COMP_LINE"].split()[1:]
     name = words[0] if words and not words[0].startswith("-") else ""
     others = {} if name in VERBS else added()
+    if completes and name not in (*VERBS, *others):
+        name = ""
     if name and name not in VERBS and name not in others:
         from undrift.core.params import unknown
 
@@ -90,6 +96,10 @@ def answer(words: list[str]) -> int:
         package, _ = others.get(name, (__name__, ""))
         verb = import_module(f"{package}.{'listing' if name == 'list' else name}")
         verb.add(verbs.choices[name])
+    if completes:
+        from argcomplete import autocomplete
+
+        autocomplete(parser)  # which ends here
     args = parser.parse_args(words, argparse.Namespace(words=words))
     if not name:
         parser.print_help()

@@ -8,13 +8,18 @@ from pathlib import Path
 
 from undrift.cli.folders import add_runs, compared
 from undrift.cli.output import refuse, result, result_json, say
-from undrift.cli.parser import Parser, natural
+from undrift.cli.parser import Parser, natural, positive
 from undrift.plots.columns import WORDS
 from undrift.records.folder import Row
 from undrift.report.comparison import Comparison, common, measured_on
+from undrift.report.table import Form
 
 PLOTS = (".png", ".pdf", ".svg")
-NOT_DRAWN = ("round", "vectors", "vectors_up", "bytes_up", "gradients", "iterations", "seconds")
+ACROSS = {
+    "rounds": "round",
+    **{n: n for n in ("vectors", "vectors_up", "bytes_up", "gradients", "iterations", "seconds")},
+}
+"""What a figure can be drawn against, and the column of it."""
 
 
 def add(parser: Parser) -> None:
@@ -24,7 +29,12 @@ def add(parser: Parser) -> None:
         "measures get a table each."
     )
     add_runs(parser)
+    parser.add_argument("--latex", action="store_true", help="print tables for a paper")
     parser.file("--plot", help="also draw the curves (.png, .pdf or .svg)")
+    text = f"draw one panel, against {', '.join(ACROSS)} (default: against rounds and vectors)"
+    parser.add_argument("--x", choices=tuple(ACROSS), metavar="SPENT", help=text)
+    text = "width of the figure for print, such as 3.3 for a column"
+    parser.add_argument("--width", type=positive, metavar="INCHES", help=text)
     parser.add_argument("--y", metavar="COLUMN", help="what to draw: accuracy, loss, drift, ...")
     parser.add_argument(
         "--smooth",
@@ -38,11 +48,19 @@ def main(args: Namespace) -> None:
     plot: Path | None = args.plot
     if plot is not None and plot.suffix.lower() not in PLOTS:
         refuse([f"--plot {plot}: give a name that ends in {', '.join(PLOTS)}"])
+    if args.latex and args.json:
+        refuse(["--latex and --json are two ways to print the same: choose one"])
+    if plot is None and (args.x or args.width):
+        refuse(["--x and --width are about a figure: name its file, as --plot curves.pdf"])
     found = compared(args)
     rows = [row for one in found for row in one.rows]
-    if args.y is not None and not measured(rows, args.y):
-        there = [name for name in WORDS if name not in NOT_DRAWN and measured(rows, name)]
-        refuse([f"--y {args.y}: was not measured in these runs; there are {', '.join(there)}"])
+    drawable = {"y": {name: name for name in WORDS if name not in ACROSS.values()}, "x": ACROSS}
+    for flag, known in drawable.items():
+        asked = getattr(args, flag)
+        if asked is not None and not measured(rows, known.get(asked, asked)):
+            there = [name for name, column in known.items() if measured(rows, column)]
+            text = f"was not measured in these runs; there are {', '.join(there)}"
+            refuse([f"--{flag} {asked}: {text}"])
     if args.json:
         runs = [run for one in found for run in one.runs]
         document = {
@@ -55,24 +73,25 @@ def main(args: Namespace) -> None:
         }
         result_json(document)
     else:
-        result("\n\n".join(text for one in found for text in shown(one, args.baseline, found)))
+        form: Form | None = "latex" if args.latex else None
+        each = [shown(one, args.baseline, found, form) for one in found]
+        result("\n\n".join(text for texts in each for text in texts))
     if plot is not None:
-        draw(found, plot, args.y, args.smooth)
+        drawn = {one.title: one for one in found if not args.y or measured(one.rows, args.y)}
+        from undrift.report.figures import panels, save
+
+        save(panels(drawn, args.y, args.smooth, ACROSS.get(args.x), args.width), plot)
+        say(f"Figure written to {plot}")
 
 
-def shown(one: Comparison, baseline: str | None, found: Sequence[Comparison]) -> list[str]:
+def shown(
+    one: Comparison, baseline: str | None, found: Sequence[Comparison], form: Form | None
+) -> list[str]:
     """Its tables, under the measure that judges it if there are several."""
-    head = [f"Judged by {one.column}: {one.title}"] if len(found) > 1 else []
-    apart = one.differences(one.baseline(baseline))
-    return [*head, one.results().text(), *([apart.text()] if apart else [])]
-
-
-def draw(found: Sequence[Comparison], plot: Path, y: str | None, smooth: int | None) -> None:
-    from undrift.report.figures import panels, save
-
-    drawn = {one.title: one for one in found if y is None or measured(one.rows, y)}
-    save(panels(drawn, y, smooth), plot)
-    say(f"Figure written to {plot}")
+    mark = "% " if form == "latex" else ""
+    head = [f"{mark}Judged by {one.column}: {one.title}"] if len(found) > 1 else []
+    tables = [one.results(), *filter(None, [one.differences(one.baseline(baseline))])]
+    return [*head, *(table.shown(form) if form else table.text() for table in tables)]
 
 
 def measured(rows: Sequence[Row], column: str) -> bool:

@@ -13,6 +13,7 @@ from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import Record, describe, fields, hints, meanings, needed
+from undrift.data.cards import CARDS
 from undrift.objectives.base import registry as losses
 from undrift.report.table import Table, prose
 from undrift.spec.document import inline
@@ -29,7 +30,8 @@ Natural federations, whose clients are where the data are from. In a spec: name 
 data = "heart" in [problem], by the column problem; in Python undrift.data.federation("heart").
 by-y, by-x: the share of the variance of the target, and of the features, that is between clients
 of-y: each client's share of the most frequent class, or mean target, in ascending order
-Image sets: undrift data info. Others: breast-cancer and digits, for logistic; svmlight files."""
+Image sets: undrift data info. Others: breast-cancer and digits, for logistic; files of your own."""
+MORE = "One of the methods: undrift show FedRecu. Papers that can be run: undrift reproduce --list"
 TABLES = {
     "[problem]": 'a name and the parameters in: undrift list problems; file = "mine.py" where it '
     "is your own: undrift new problem NAME",
@@ -48,15 +50,26 @@ Listing = tuple[list[dict[str, object]], list[str]]
 def add(parser: Parser) -> None:
     parser.description = (
         "List the data that come with undrift, the methods with what they cost, the local "
-        "objectives, the named problems with their parameters, or the settings of a spec."
+        "objectives, the named problems with their parameters, or the settings of a spec. Without "
+        "a word: what there is of each."
     )
-    parser.add_argument("kind", choices=tuple(KINDS), help=", ".join(KINDS), metavar="KIND")
+    text = f"{', '.join(KINDS)}; left out: an overview"
+    parser.add_argument("kind", nargs="?", choices=tuple(KINDS), help=text, metavar="KIND")
     parser.json()
 
 
 def main(args: Namespace) -> None:
-    document, lines = KINDS[args.kind]()
+    document, lines = KINDS[args.kind]() if args.kind else overview()
     result_as(args.json, document, "\n".join(lines))
+
+
+def overview() -> Listing:
+    """How many there are of each kind, and the command that lists them."""
+    counts = {kind: (len(found()[0]), f"undrift list {kind}") for kind, found in KINDS.items()}
+    counts["image sets"] = len(CARDS), "undrift data info"
+    rows = [{"what": n, "number": k, "command": text} for n, (k, text) in counts.items()]
+    lines = [Table([*rows[0]], [[*row.values()] for row in rows], ["command"]).text()]
+    return rows, [*lines, "", MORE]
 
 
 def facts(cls: type[Method]) -> dict[str, object]:

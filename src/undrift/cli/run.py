@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, get_args
 
 from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, seconds
-from undrift.cli.progress import Progress
 from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
 from undrift.records.folder import BadFolder, Folder
@@ -30,6 +29,7 @@ from undrift.runs.events import (
     Measured,
     ignore,
 )
+from undrift.runs.progress import Progress
 from undrift.runs.tensorboard import LOGGER, missing
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import load
@@ -213,9 +213,8 @@ def perform(
     which = "" if args.part == WHOLE else f", {args.part}"
     say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}{which}")
     experiment = make(spec, build, args.part) if build else make(spec, part=args.part)
-    bar = Progress(
-        [task.label for task in experiment.tasks], spec.seeds, experiment.tasks[0].problem.note
-    )
+    labels, note = [task.label for task in experiment.tasks], experiment.tasks[0].problem.note
+    bar = Progress(labels, spec.seeds, note, say)
 
     def hear(event: Event) -> None:
         listen(event)

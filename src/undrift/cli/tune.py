@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from functools import partial
 
 from undrift.cli.output import result_as, say
 from undrift.cli.parser import Parser, natural, positive
 from undrift.cli.run import add_changes, read_spec
-from undrift.sweeps.search import Tried
 
 
 def add(parser: Parser) -> None:
@@ -34,7 +34,7 @@ def add(parser: Parser) -> None:
 
 def main(args: Namespace) -> int:
     from undrift.cli import answer
-    from undrift.tuning.tune import begin, tune_spec
+    from undrift.tuning.tune import begin, told, tune_spec
 
     limits = {"tune.gradients": args.gradients, "tune.seconds": args.seconds}
     flags = [f"{key}={value}" for key, value in limits.items() if value is not None]
@@ -42,11 +42,7 @@ def main(args: Namespace) -> int:
     folder = args.out / f"{spec.name}-tuning"
     begin(spec, folder, args.overwrite)
 
-    def hear(label: str, runs: list[Tried]) -> None:
-        settings = len({one.setting for one in runs})
-        say(f"{label}: {settings} settings, {sum(one.gradients for one in runs):,} gradients")
-
-    found = tune_spec(spec, folder, hear, args.jobs)
+    found = tune_spec(spec, folder, partial(told, say), args.jobs)
     tuned = folder / "tuned.toml"
     document = {label: one.document() for label, one in found.items()}
     result_as(args.json, document, str(found))

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from undrift.core.params import BelowOne, NonNegative, Positive, Refusal, Variant
+from undrift.core.params import (
+    BadParameters,
+    BelowOne,
+    NonNegative,
+    Positive,
+    Refusal,
+    Variant,
+)
 
 if TYPE_CHECKING:
     from undrift.core.struct import Vec
@@ -28,6 +35,17 @@ class Optimiser(Variant):
     """Whether exact methods stay exact with it: its steps are linear in what they follow."""
     decays: ClassVar[bool] = False
     """Whether it has a weight decay of its own."""
+
+    @classmethod
+    def read(cls, given: object) -> Self:
+        kind = given if isinstance(given, type) else type(given)
+        if kind.__module__.startswith("torch.optim") or str(given).casefold() == "sgd":
+            text = (
+                "local steps are those of SGD where optimiser is left out; else give "
+                "undrift.AdamW(...) or undrift.Momentum(...), not one of torch's"
+            )
+            raise BadParameters(cls.owner, {"": text})
+        return super().read(given)
 
     def refuse(self, weight_decay: float) -> list[Refusal]:
         """Why gradients may not have such a ``weight_decay``."""

@@ -384,6 +384,14 @@ class Record:
     step_field: ClassVar[str] = ""
     """The number that "auto" may stand for; empty where it has none."""
 
+    def __new__(cls, *given: object, **named: object) -> Self:
+        # Before the constructor of the dataclass, which would say no more than "unexpected".
+        if wrong := named.keys() - cls.__dataclass_fields__.keys():
+            owner = cls.owner or cls.__name__
+            texts = {name: unknown("parameter", name, hints(cls)) for name in sorted(wrong)}
+            raise BadParameters(owner, texts)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         found, problems = read(type(self), vars(self), partial=True)
         vars(self).update(found)
@@ -454,9 +462,18 @@ def unknown(kind: str, name: str, allowed: Iterable[str], most: int | None = Non
     return f"unknown {kind} {shown(name)}; {hint}allowed: {listed}{more}"
 
 
+ALSO_CALLED = {
+    **dict.fromkeys(("learningrate", "stepsize", "eta", "alpha", "gamma"), "lr"),
+    **dict.fromkeys(("optimizer", "optimiser", "local"), "training"),
+}
+"""Names that others have for a parameter, and ours."""
+
+
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name most like ``name``, if one is close."""
+    """The name most like ``name``, if one is close, or the one that it means."""
     folded = {n.casefold(): n for n in names}
+    if (ours := ALSO_CALLED.get(fold(name), "")) in folded:
+        return ours
     cutoff = 0.6 if len(name) > 2 else 0.5  # of two letters one may be wrong
     near = difflib.get_close_matches(name[:80].casefold(), folded, n=1, cutoff=cutoff)
     return folded[near[0]] if near else None

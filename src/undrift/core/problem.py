@@ -289,6 +289,12 @@ class Problem(abc.ABC):
     differentiates: bool = False
     """Whether gradients come from automatic differentiation, not from a formula."""
 
+    def __repr__(self) -> str:
+        if {"clients", "dim", "samples"} - {*dir(self)}:  # one that is not whole yet
+            return object.__repr__(self)
+        held = f"{sum(self.samples)} samples, " * self.sampled
+        return f"{type(self).__name__}({self.clients} clients, {held}dim {self.dim})"
+
     @abc.abstractmethod
     def at(self, members: np.ndarray | None = None) -> Oracle:
         """The local problems of some clients (all when ``None``), their data gathered once."""
@@ -311,6 +317,10 @@ class Problem(abc.ABC):
             f"{type(self).__name__} has no metrics of single clients; define client_metrics, or "
             "leave out per_client"
         )
+
+    def predictions(self, x: Tensor) -> tuple[object, object]:
+        """Of a network, its outputs with the weights ``x``, and the targets."""
+        raise Unsupported(f"{type(self).__name__} is not a network, and has no predictions")
 
     def weight_of(self, metric: str) -> int:
         """How much a metric of a client that has a problem of its own, as in a federation, counts

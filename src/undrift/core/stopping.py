@@ -17,7 +17,7 @@ NEAR = 0.1
 """A gradient or a loss that may be this near to its limit is measured after every round."""
 Mode = Literal["min", "max"]
 LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
-HIGHER = ("accuracy", "top5")
+HIGHER = ("accuracy", "top5", "f1", "auc")
 USUAL = ("gap", "accuracy")
 """What a run is judged by, if it is recorded; else by its loss."""
 MEASURED, EVERYBODY = "measured_clients", "all_clients"
@@ -101,7 +101,7 @@ USUALLY = Goal()
 def _usual_mode(metric: str) -> Mode | None:
     """Which way is better, by the last word of a name; ``None`` if that does not tell.
 
-    >>> _usual_mode("train_accuracy"), _usual_mode("loss"), _usual_mode("f1")
+    >>> _usual_mode("train_accuracy"), _usual_mode("loss"), _usual_mode("norm")
     ('max', 'min', None)
     """
     modes: dict[Mode, tuple[str, ...]] = {"min": LOWER, "max": HIGHER}

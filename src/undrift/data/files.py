@@ -13,7 +13,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from scipy.sparse import spmatrix
 
 FOLDER = "UNDRIFT_DATA"
 """The environment variable that names the data folder."""
@@ -23,6 +26,8 @@ CACHE = "UNDRIFT_CACHE"
 
 SWELL = 100
 """Times its own size that a file may unpack to, beyond the first MiB; real data stay far below."""
+LARGEST = 8 << 30
+"""Bytes of the largest array that a sparse one may become."""
 _UNPACK: dict[str, Callable[..., object]] = {
     ".xz": lzma.open,
     ".bz2": bz2.open,
@@ -118,6 +123,17 @@ def whole(file: IO[bytes], path: Path) -> bytes:
     content = file.read(allowance(path) + 1)
     swelling(path, len(content))
     return content
+
+
+def dense(name: object, matrix: spmatrix) -> spmatrix:
+    """All entries of a matrix of scipy.sparse, refused if they do not fit."""
+    rows, width = matrix.shape
+    if 8 * rows * width > LARGEST:
+        raise ValueError(
+            f"{name} has {rows} rows of {width} columns, "
+            f"more than {LARGEST >> 30} GiB as a dense array; use a set with fewer columns"
+        )
+    return matrix.toarray()
 
 
 def tar_files(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:

@@ -1,11 +1,13 @@
-"""Binary classification sets: those of scikit-learn, natural federations, and svmlight (LIBSVM)
-files of a folder.
+"""Binary classification sets: those of scikit-learn, natural federations, svmlight (LIBSVM) and
+CSV files.
 """
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import io
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn import datasets
 
 from undrift.core.params import unknown
-from undrift.data.files import FOLDER, BadData, existing_folder, reading, unpacking, whole
+from undrift.data.files import FOLDER, BadData, dense, existing_folder, reading, unpacking, whole
 from undrift.data.natural import cards, federation
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -25,7 +27,8 @@ FORMAT = (
     "copy it again if it is damaged; in svmlight format a line is a label and COLUMN:VALUE pairs, "
     'as 1 1:0.5 3:-2; for CSV and npz files see "From a CSV file" in docs/your-data.md'
 )
-_LARGEST = 8 << 30
+LABEL = "label"
+"""The column of a CSV file with the two classes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +49,8 @@ def load(
     labels: Sequence[float] | None = None,
     columns: int | None = None,
 ) -> BinarySet:
-    """A set of scikit-learn, else an svmlight file in ``folder`` (default: ``$UNDRIFT_DATA``).
+    """A set of scikit-learn, a file by its path, or an svmlight file in ``folder`` (default:
+    ``$UNDRIFT_DATA``). A path has a suffix, such as ``mine.csv``.
 
     The smaller of the file's two labels becomes -1, the larger +1. With ``labels``, which says what
     they are, the file may have one of them only. It has as many columns as its largest number says;
@@ -66,10 +70,19 @@ def load(
                 found.features, np.where(found.target == 1, 1.0, -1.0), name, found.card.classes
             )
         return BinarySet(*_BUNDLED[name](), name)
+    path: Path | None = Path(name).expanduser()
+    if path and path.suffix and not folder:
+        if path.is_file():
+            return _read(path, labels, columns, name)
+        if path.name != name or not os.environ.get(FOLDER):
+            raise BadData(f"there is no file {name} beside the spec or in {Path.cwd()}")
     if not (folder or os.environ.get(FOLDER)):
         natural = [name for name, card in cards().items() if card.problem == "logistic"]
         complaint = unknown("data set", name, [*_BUNDLED, *natural])
-        raise BadData(f"{complaint}; for others name a folder, or set {FOLDER} to one")
+        raise BadData(
+            f"{complaint}; for others give a file, such as mine.csv, or a folder, or set {FOLDER} "
+            "to one"
+        )
     root = existing_folder(folder)
     if path := _find(name, root):
         return _read(path, labels, columns, name)
@@ -117,6 +130,28 @@ def _find(name: str, folder: Path) -> Path | None:
 
 def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name: str) -> BinarySet:
     """Dense features and labels in {-1, +1}."""
+    if ".csv" in path.suffixes[-2:]:
+        if columns is not None:
+            raise ValueError(f"features is for svmlight files: leave it out for {name}")
+        features, raw = _csv(path)
+    else:
+        features, raw = _svmlight(path, columns)
+    found = np.unique(raw)
+    kinds = found if labels is None else np.sort(labels)
+    spell = str if raw.dtype.kind == "U" else "{:.17g}".format
+    if len(kinds) != 2 or len(np.setdiff1d(found, kinds)):
+        raise ValueError(
+            f"{path} has {len(found)} different labels, from {spell(found[0])} to "
+            f"{spell(found[-1])}; "
+            "logistic regression here needs two: where one of them is elsewhere, name both, as "
+            "labels = [-1, 1]"
+        )
+    classes = tuple(map(spell, kinds))
+    return BinarySet(features, np.where(raw == kinds[1], 1.0, -1.0), name, classes)
+
+
+def _svmlight(path: Path, columns: int | None) -> tuple[NDArray[np.float64], NDArray[np.generic]]:
+    """Features, and the labels as they stand there."""
     based = "auto" if columns is None else True
     with reading(path, FORMAT), unpacking(path) as file:
         features, raw = datasets.load_svmlight_file(
@@ -127,21 +162,37 @@ def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name:
             raise ValueError(f"{path} must have columns from 1 to features = {columns} alone")
         features = features[:, 1:]
         features.resize(features.shape[0], columns)
-    found = np.unique(raw)
-    kinds = found if labels is None else np.sort(labels)
-    if len(kinds) != 2 or len(np.setdiff1d(found, kinds)):
-        raise ValueError(
-            f"{path} has {len(found)} different labels, from {found.min():g} to {found.max():g}; "
-            "logistic regression here needs two: where one of them is elsewhere, name both, as "
-            "labels = [-1, 1]"
-        )
     if not np.isfinite(features.data).all():
         raise ValueError(f"{path} holds features that are not finite numbers; remove those samples")
-    rows, width = features.shape
-    if 8 * rows * width > _LARGEST:
-        raise ValueError(
-            f"{path} has {rows} rows of {width} columns, "
-            f"more than {_LARGEST >> 30} GiB as a dense array; use a set with fewer columns"
+    return dense(path, features), raw
+
+
+def _csv(path: Path) -> tuple[NDArray[np.float64], NDArray[np.generic]]:
+    """The same of a CSV file, whose labels may be words."""
+    with reading(path, "save it as CSV in UTF-8, with a header"), unpacking(path) as file:
+        rows = list(csv.DictReader(io.StringIO(whole(file, path).decode("utf-8-sig"), newline="")))
+    names = [name for name in (rows[0] if rows else ()) if name]
+    if LABEL not in names:
+        there = ", ".join(names) or "nothing below a header"
+        raise BadData(f"{path} needs a column {LABEL} with the two classes; it has {there}")
+    inputs = [name for name in names if name != LABEL]
+    values = np.array([[_number(row[name]) for name in inputs] for row in rows])
+    wrong = [f"{inputs[j]} of row {k + 1}" for k, j in np.argwhere(~np.isfinite(values))]
+    wrong += [f"{LABEL} of row {k}" for k, row in enumerate(rows, 1) if not row[LABEL]]
+    wrong += [f"a cell too many in row {k}" for k, row in enumerate(rows, 1) if None in row]
+    if wrong:
+        raise BadData(
+            f"{path} has {len(wrong)} cells that are no numbers: first {', '.join(wrong[:5])}; "
+            "leave such rows or columns out"
         )
-    classes = tuple(f"{kind:.17g}" for kind in kinds)
-    return BinarySet(features.toarray(), np.where(raw == kinds[1], 1.0, -1.0), name, classes)
+    words = [row[LABEL] for row in rows]
+    numbers = np.array([*map(_number, words)])
+    return values, numbers if np.isfinite(numbers).all() else np.array(words)
+
+
+def _number(text: str | None) -> float:
+    """A cell of a CSV file; NaN where there is none."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return math.nan

@@ -45,6 +45,8 @@ BESIDE = 0.75
 GREY = "#888888"
 GREY_DASHES = ((0, (4, 1.5)), (0, (1, 1)), (0, (6, 1, 1, 1)))
 PALE = "#eeeeee"
+NARROW = 5.5
+"""Inches of a figure with less room than a legend beside it would leave."""
 SOME = "measured on some clients only"
 """What a legend says of open circles."""
 
@@ -183,10 +185,16 @@ def finish(ax: Axes, x: str, y: str = "", zero: bool = True) -> None:
 
 
 def legend(figure: Figure, axes: Iterable[Axes]) -> None:
-    """One legend for all ``axes``, beside them; every label once."""
+    """One legend for all ``axes``, beside them or, in a narrow figure, above; every label once."""
     found = entries(axes)
+    narrow = figure.get_figwidth() < NARROW
     figure.legend(
-        list(found.values()), list(found), loc="outside right upper", frameon=False, fontsize=9
+        list(found.values()),
+        list(found),
+        loc="outside upper center" if narrow else "outside right upper",
+        ncols=2 if narrow else 1,
+        frameon=False,
+        fontsize=7 if narrow else 9,
     )
 
 

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift.core.problem import Oracle, Problem
+from undrift.data.files import dense
 
 Values = ArrayLike | Tensor
-"""What a user gives as data: an array, a tensor or nested lists."""
+"""What a user gives as data: an array, a tensor, nested lists, or matrices of scipy.sparse."""
 Matrix = NDArray[np.float64]
 PLACED = ("_everyone", "_gathered", "_known")
 """What is computed once for each precision and device."""
@@ -72,7 +73,10 @@ def exact(name: str, values: Values) -> Tensor:
         if isinstance(values, Tensor):
             tensor = values.detach().to(torch.float64, copy=True)
         else:
-            tensor = torch.from_numpy(np.array(values, dtype=np.float64))
+            parts = values if isinstance(values, list | tuple) else [values]
+            found = [dense(name, one) if hasattr(one, "toarray") else one for one in parts]
+            whole = found if isinstance(values, list | tuple) else found[0]
+            tensor = torch.from_numpy(np.array(whole, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"{name} is not an array of numbers ({error}); give nested lists of equal length"

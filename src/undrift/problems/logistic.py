@@ -35,8 +35,8 @@ class Logistic(Regression[LogisticBlock]):
     r"""Clients with :math:`f_i(x) = \frac NM\sum_{j\in i}\log(1+e^{-y_ja_j^\top x})
     + \frac{l_2}2\|x\|^2`.
 
-    ``features [M, d]`` and ``labels [M]`` in {-1, +1} are split by ``parts``, index arrays of N
-    clients that hold M samples together: f is the pooled loss. ``l2`` defaults to 1/M.
+    ``features [M, d]`` and ``labels [M]`` in {-1, +1}, or in {0, 1}, are split by ``parts``, index
+    arrays of N clients that hold M samples together: f is the pooled loss. ``l2`` defaults to 1/M.
     """
 
     pooled = True
@@ -45,8 +45,10 @@ class Logistic(Regression[LogisticBlock]):
         self, features: Values, labels: Values, parts: Sequence[ArrayLike], l2: float | None = None
     ):
         a, y = exact("features", features), exact("labels", labels)
+        if bool(((y == 0) | (y == 1)).all()):
+            y = 2 * y - 1
         if not bool((y.abs() == 1).all()):
-            raise ValueError("labels must be -1 or +1; map the two classes to them")
+            raise ValueError("labels must be -1 or +1, or 0 or 1; map the two classes to them")
         order = self._divide(a, y, parts, l2)
         self.dim, self.weight = a.shape[1], self.clients / self.total
         # One row of zeros at the end: index -1, the mark of no sample and of padding, adds nothing

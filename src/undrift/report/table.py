@@ -1,5 +1,5 @@
-"""Tables, and how they are printed: as text for terminals and pipes, in Markdown, and in the HTML
-of a report (``assets/report.html``). Imports little, so that ``list`` starts fast.
+"""Tables, and how they are printed: as text for terminals and pipes, in Markdown, in LaTeX, and in
+HTML for reports and notebooks. Imports little, so that ``list`` starts fast.
 """
 
 from __future__ import annotations
@@ -7,11 +7,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from textwrap import fill, wrap
+from typing import Literal
 
 from undrift.report.numbers import NONE, Show
 
@@ -25,6 +27,26 @@ INDENT = "  "
 """Before columns that continue on the line below."""
 Best = Callable[[Iterable[float]], float]
 """``min`` or ``max``."""
+Form = Literal["text", "markdown", "latex", "html"]
+"""How a table is printed."""
+IN_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": "$<$",
+        ">": "$>$",
+        "|": r"\textbar{}",
+        "±": r"$\pm$",
+        "−": "$-$",
+        "≤": r"$\le$",
+        "≥": r"$\ge$",
+    }
+)
+"""Characters that LaTeX takes for commands, or does not have in every font."""
+POWERS = re.compile(r"(?<![\w.])(-?\d(?:\.\d+)?)e(?:\+|(-))0*(\d+)(?!\w)")
+NEGATIVE = re.compile(r"(?<![\w.${-])(-\d[\d.,]*)(?!\w)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +102,7 @@ class Table:
             [clean(str(cell)).replace("\n", " ") for cell in row] for row in (self.head, *self.rows)
         ]
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-        left = [k for k, name in enumerate(self.head) if not k or name in self.words]
+        left = [k for k, there in enumerate(self._left()) if there]
         if not math.isinf(limit):
             widths = _narrowed(widths, left, limit)
         bands = _bands(widths, limit)
@@ -102,6 +124,48 @@ class Table:
         lines = [self.head, ["---"] * len(self.head), *texts]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
+    def latex(self) -> str:
+        r"""For a paper, with the package booktabs: the best are bold, and the notes are comments.
+
+        >>> print(Table(["a", "b"], [["x_1", Cell("2.5e-07", kind="best")]]).latex())
+        % \usepackage{booktabs}
+        \begin{tabular}{lr}
+        \toprule
+        a & b \\
+        \midrule
+        x\_1 & \textbf{\boldmath $2.5 \times 10^{-7}$} \\
+        \bottomrule
+        \end{tabular}
+        """
+        sides = "".join("l" if left else "r" for left in self._left())
+        bold = r"\textbf{\boldmath %s}"
+        rows = [
+            [bold % in_tex(c.text) if c.kind == "best" else in_tex(c.text) for c in row]
+            for row in self.cells
+        ]
+        head, *lines = (" & ".join(row) + r" \\" for row in [[*map(in_tex, self.head)], *rows])
+        begin = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head]
+        notes = [f"% {clean(line)}" for note in self.notes for line in note.split("\n")]
+        end = [r"\bottomrule", r"\end{tabular}", *notes]
+        return "\n".join([*begin, r"\midrule", *lines, *end])
+
+    def html(self) -> str:
+        """For a notebook, as a report has it."""
+        from jinja2 import Environment, PackageLoader
+
+        there = PackageLoader("undrift.report", "assets")
+        made = Environment(loader=there, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        return made.get_template("table.html").module.sheet(self)  # type: ignore[attr-defined, no-any-return]
+
+    def shown(self, form: Form = "text") -> str:
+        """In one of its forms; a text is as wide as it has to be."""
+        forms = {"markdown": self.markdown, "latex": self.latex, "html": self.html}
+        return forms[form]() if form in forms else self.text(math.inf)
+
+    def _left(self) -> list[bool]:
+        """Which columns are of text."""
+        return [not k or name in self.words for k, name in enumerate(self.head)]
+
 
 def mark_best(rows: list[list[Cell]], columns: Iterable[int], best: Best) -> None:
     """Mark the best of each of the columns, unless all values are alike."""
@@ -112,6 +176,16 @@ def mark_best(rows: list[list[Cell]], columns: Iterable[int], best: Best) -> Non
             for row in rows:
                 if row[k].value == top:
                     row[k] = dataclasses.replace(row[k], kind="best")
+
+
+def in_tex(text: str) -> str:
+    """``text`` as LaTeX has it, with minus signs and powers of ten.
+
+    >>> print(in_tex("a_b -1.5e-07 (2) -3 e-2"))
+    a\\_b $-1.5 \\times 10^{-7}$ (2) $-3$ e-2
+    """
+    plain = clean(text).replace("\n", " ").translate(IN_TEX)
+    return NEGATIVE.sub(r"$\1$", POWERS.sub(r"$\1 \\times 10^{\2\3}$", plain))
 
 
 def clean(text: str) -> str:

@@ -25,6 +25,7 @@ from undrift.engines import Engine
 from undrift.records import gathering
 from undrift.records.folder import BadFolder, Folder
 from undrift.records.part import WHOLE, RunPart
+from undrift.records.rows import ENDS
 from undrift.runs.callbacks import Observer
 from undrift.runs.calls import (
     Methods,
@@ -34,9 +35,10 @@ from undrift.runs.calls import (
     settle,
 )
 from undrift.runs.events import Emit, Event, Notice
-from undrift.runs.experiment import make
+from undrift.runs.experiment import Experiment, make
 from undrift.runs.jobs import ExecutorLike
 from undrift.runs.prepare import resolve
+from undrift.runs.progress import watched
 from undrift.runs.results import Recorded, Run, Runs
 from undrift.runs.run_experiment import run_experiment
 from undrift.spec.errors import Origin
@@ -64,7 +66,7 @@ def run(  # type: ignore[overload-overlap]
     cohort: int | Sampling | Table | None = None, schedule: Rate | None = None,
     training: Training | Table | None = None, aggregation: str | Aggregation | Table | None = None,
     faults: Faults | None = None, judge: Judging | Table | None = None, every: int | None = None,
-    callbacks: Observing = (), save: str | Path | Save | None = None,
+    callbacks: Observing = (), save: str | Path | Save | None = None, progress: bool | None = None,
     engine: str | Table = "simulate", device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None, seed: int = 0, x0: Point | None = None,
     **parameters: object,
@@ -76,7 +78,7 @@ def run(
     cohort: int | Sampling | Table | None = None, schedule: Rate | None = None,
     training: Training | Table | None = None, aggregation: str | Aggregation | Table | None = None,
     faults: Faults | None = None, judge: Judging | Table | None = None, every: int | None = None,
-    callbacks: Observing = (), save: str | Path | Save | None = None,
+    callbacks: Observing = (), save: str | Path | Save | None = None, progress: bool | None = None,
     engine: str | Table = "simulate", device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None, seed: int | Sequence[int] = 0, x0: Point | None = None,
     **parameters: object,
@@ -120,6 +122,8 @@ def run(
             undrift.Events.
         save: folder of the run, as the command line makes it; the same call continues it. An
             undrift.Save also has overwrite, checkpoint, loggers and jobs.
+        progress: whether to show how far the run is; left out: by a bar on a terminal and in
+            Jupyter. With true there are lines where there is neither.
         engine: simulate: the cohort side by side; wire: one client after another, by messages;
             distributed: the cohort dealt among processes (docs/beyond.md). A table also has the
             engine's own options, such as store.
@@ -138,7 +142,7 @@ def run(
     call = settle(method, problem, {"rounds": rounds, **given}, settings)
     events = call.observers.events
     emit = events.function if events else _warn
-    found = run_experiment(experiment_of(call), call.save, emit)
+    found = _run(experiment_of(call), call.save, emit, progress=given["progress"])
     one = isinstance(method, Method) and isinstance(call.settings.seed, int)
     return next(iter(found.values())) if one else found
 
@@ -175,6 +179,7 @@ def run_spec(
     on_event: Emit | None = None,
     jobs: int | ExecutorLike = 1,
     part: RunPart | tuple[int, int] = WHOLE,
+    progress: bool | None = None,
 ) -> Runs:
     """Run a spec: a TOML file, or its content as a dictionary.
 
@@ -183,7 +188,7 @@ def run_spec(
     those of :mod:`multiprocessing` do, so a script needs ``if __name__ == "__main__":``; an
     ``Executor`` of processes that see the folder will do too. ``part`` (2, 4) runs the second of
     four even shares of methods and seeds, in a folder of its own; :func:`gather` makes one run of
-    all four. Python files that a spec names are executed. Raises
+    all four. ``progress`` is as in :func:`run`. Python files that a spec names are executed. Raises
     :class:`undrift.spec.errors.BadSpec`.
 
     >>> import undrift as ud
@@ -199,7 +204,7 @@ def run_spec(
     else:
         spec = load_spec(source, overrides)
     experiment = make(spec, part=RunPart.read(part))
-    return run_experiment(experiment, place, on_event or _warn, jobs)
+    return _run(experiment, place, on_event or _warn, jobs, progress)
 
 
 def resume(
@@ -208,6 +213,7 @@ def resume(
     trust: bool = False,
     on_event: Emit | None = None,
     jobs: int | ExecutorLike = 1,
+    progress: bool | None = None,
 ) -> Runs:
     """Continue a run that was interrupted, from its last checkpoints.
 
@@ -221,7 +227,7 @@ def resume(
     trusting = "undrift.resume(folder, trust=True)"
     spec = load_spec(place.file("spec.toml"), code=None if trust else distrust(trusting))
     experiment = make(spec, part=place.part)
-    return run_experiment(experiment, Save(place.path), on_event or _warn, jobs)
+    return _run(experiment, Save(place.path), on_event or _warn, jobs, progress)
 
 
 def gather(folders: Sequence[str | Path], save: str | Path) -> Recorded:
@@ -240,6 +246,26 @@ def load(folder: str | Path) -> Recorded:
     """Read a run folder, finished or not: records, outcomes, models, spec."""
     place = Folder.of_run(folder)
     return Recorded(place, place.document(), *place.record())
+
+
+def _run(
+    experiment: Experiment,
+    save: Save | None,
+    emit: Emit,
+    jobs: int | ExecutorLike = 1,
+    progress: bool | None = None,
+) -> Runs:
+    """Run an experiment; shows how far it is, and warns of methods that came to a bad end."""
+    labels, note = [task.label for task in experiment.tasks], experiment.tasks[0].problem.note
+    with watched(progress, labels, experiment.seeds, note, emit) as hear:
+        found = run_experiment(experiment, save, hear, jobs)
+    bad = {
+        label: run for (label, _), run in reversed(found.items()) if ENDS[run.status].kind == "bad"
+    }
+    for label, run in reversed(bad.items()):
+        seed = f", seed {run.seed}," if len(experiment.seeds) > 1 else ""
+        warnings.warn(f"{label}{seed} {run.note}", stacklevel=3)
+    return found
 
 
 def _warn(event: Event) -> None:

@@ -59,6 +59,12 @@ class Moment:
         """The network with the server's model, where the problem is one."""
         return models.module(self.engine.problem, self.x)
 
+    def predictions(self) -> tuple[object, object]:
+        """Outputs and targets of the server's model, where the problem is a network: on the test
+        samples where there are some, else on the training samples.
+        """
+        return self.engine.problem.predictions(self.x)
+
     def stop(self, why: str = "a callback asked for it") -> None:
         """End the run once this row is recorded."""
         self.wishes.append(str(why))

@@ -134,6 +134,8 @@ def settle(
     wrong |= conflicts(settings, mine.get("batch"))
     for one in methods.values():
         wrong |= not_methods(one, problem)
+    if not isinstance(given.get("progress"), bool | None):
+        wrong["progress"] = not_allowed("progress", given["progress"], "true or false, or left out")
     if "device" in settings and (text := absent(settings["device"])):
         wrong["device"] = text
     observers, save = Observers(), None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from undrift.core.params import BadParameters
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Sums, taken
 from undrift.records.rows import Row
+from undrift.report.numbers import count
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 ABOUT = ("label", "seed", "round", "of")
-HIGH, LOW = ("accuracy", "top5"), ("loss", "mse", "rmse", "mae")
+HIGH = ("accuracy", "top5", "f1", "auc", "balanced_accuracy")
+LOW = ("loss", "mse", "rmse", "mae")
 """Metrics that are better the higher, or the lower, they are."""
 SHARE = 0.1
 """The clients that ``worst10`` is the mean of: the worst tenth of them, at least one."""
@@ -81,7 +83,9 @@ class ClientHistory(RowColumns):
     def __repr__(self) -> str:
         known = {name: v[~np.isnan(v)] for name, v in self.last.items()}
         ends = ", ".join(f"{name} {v.mean():.4g}" for name, v in known.items() if len(v))
-        what = f"{self.clients} clients on their {self.of} samples, {len(self._rows)} rounds"
+        what = (
+            f"{self.clients} clients on their {self.of} samples, {count(len(self._rows), 'round')}"
+        )
         return f"ClientHistory({what}; means at the end: {ends})"
 
 

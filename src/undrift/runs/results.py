@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
-import math
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import torch
@@ -17,19 +18,24 @@ from numpy.typing import NDArray
 from undrift.core.faults import Rejection
 from undrift.core.method import Method
 from undrift.core.options import RunOptions
-from undrift.core.params import unknown
-from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Unsupported
+from undrift.core.params import describe, not_allowed, unknown
+from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Samples, Unsupported
 from undrift.engines import Engine, Ledger
+from undrift.plots.columns import BOUND_OF, axis, metric
+from undrift.plots.curves import bounding, draw, drawn, entries, finish, image, line_styles
 from undrift.records import models
 from undrift.records.differences import against, curves
 from undrift.records.folder import Folder, Outcome, Row
 from undrift.records.rows import ENDS, Key, choose, columns, key_of
+from undrift.report.comparison import common, compare, read
+from undrift.report.numbers import NONE, count
 from undrift.report.summary import summarise
+from undrift.report.table import Form, Table
 from undrift.report.tables import Differences, results
 from undrift.runs.clients import ClientHistory, RowColumns, at_model
 from undrift.runs.promises import bounds_of
 from undrift.spec.reader import load as load_spec
-from undrift.spec.schema import Table
+from undrift.spec.schema import Table as Document
 from undrift.spec.user_files import distrust
 
 if TYPE_CHECKING:
@@ -38,6 +44,10 @@ if TYPE_CHECKING:
 
 COSTS = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
+SHOWN = 8
+"""Rows of a history in a notebook."""
+SIZE, DOTS = (5.0, 3.0), 200
+"""Inches of its small pictures, and dots of an inch, of which a screen shows half."""
 
 
 class History(RowColumns):
@@ -69,6 +79,13 @@ class History(RowColumns):
 
     def __repr__(self) -> str:
         return f"History({len(self._rows)} rows; last: {self.ending()})"
+
+    def _repr_html_(self) -> str:
+        wanted = [name for name in self if name not in COSTS]
+        few = np.linspace(0, len(self._rows) - 1, min(len(self._rows), SHOWN)).astype(int)
+        rows = [[_short(self._rows[k].get(name, NONE)) for name in wanted] for k in few]
+        one = [{"label": "", "seed": 0, **row} for row in self._rows]
+        return _page(f"History: {count(len(one), 'row')}", Table(wanted, rows), one)
 
     def ending(self, without: Collection[str] = ()) -> str:
         """The last row in words, but for some columns."""
@@ -139,6 +156,12 @@ class Run:
         """The network with the server's last model, where the problem is one."""
         return models.module(self.problem, self.x)
 
+    def predictions(self) -> tuple[object, object]:
+        """Outputs and targets of the last model, where the problem is a network: on the test
+        samples where there are some, else on the training samples.
+        """
+        return self.problem.predictions(self.x)
+
     def plot(
         self,
         y: str | None = None,
@@ -151,16 +174,20 @@ class Run:
         Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
         With ``bounds`` of the gap, so is what a theorem promises of it.
         """
+        return self._alone().plot(y, x, ax, bounds)
+
+    def _alone(self) -> Runs:
         alone = dataclasses.replace(self, same_as=None)
-        runs = Runs({(self.label or type(self.method).__name__, self.seed): alone})
-        return runs.plot(y, x, ax, bounds)
+        return Runs({(self.label or type(self.method).__name__, self.seed): alone})
 
     def __repr__(self) -> str:
-        problem = self.problem
-        where = f"{type(problem).__name__} with {problem.clients} clients, dim {problem.dim}"
         of_clients = (name for name in self.history if name.startswith((OF_CLIENTS, OF_OWN_MODELS)))
         shown = self.history.ending({*COSTS, *of_clients})
-        return f"Run({self.method} on {where}: {self.status}; {shown})"
+        note = f"; {self.note}" if self.note else ""
+        return f"Run({self.method} on {self.problem}: {self.status}; {shown}{note})"
+
+    def _repr_html_(self) -> str:
+        return self._alone().html(f"{self.method} on {self.problem}")
 
 
 class Runs(dict[Key, Run]):
@@ -195,9 +222,17 @@ class Runs(dict[Key, Run]):
             for row in run.history.rows
         ]
 
-    def table(self) -> str:
-        """How each method ended, as text: means ± standard deviations over its seeds."""
-        return results(summarise(self.records, None, self._outcomes)).text(math.inf)
+    def table(self, form: Form = "text") -> str:
+        """How each method ended: means ± standard deviations over its seeds.
+
+        As text, or in the form "markdown", "latex" (for the package booktabs) or "html".
+        """
+        if form not in get_args(Form):
+            raise ValueError(not_allowed("form", form, describe(Form)))
+        return self._results().shown(form)
+
+    def _results(self) -> Table:
+        return results(summarise(self.records, None, self._outcomes))
 
     def against(self, baseline: str, target: float | None = None) -> Differences:
         """How much the others differ from the method with that label, seed by seed.
@@ -206,8 +241,6 @@ class Runs(dict[Key, Run]):
         with a ``target`` for that number also in the rounds to it. Of a gap the target is 1e-6 of
         the first one, unless it is given.
         """
-        from undrift.plots.columns import metric
-
         labels = [*dict.fromkeys(label for label, _ in self)]
         if baseline not in labels:
             raise KeyError(f"no method is called {baseline!r}; there are {', '.join(labels)}")
@@ -235,9 +268,6 @@ class Runs(dict[Key, Run]):
         ``bounds`` the gap has theorems' bounds too, dashed; of methods without one a warning says
         why.
         """
-        from undrift.plots.columns import BOUND_OF, axis, metric
-        from undrift.plots.curves import bounding, draw, entries, finish, line_styles
-
         rows, column = self.records, y or metric(self.records)
         if wrong := {x, column} - columns(rows).keys():
             raise KeyError(unknown("column", wrong.pop(), columns(rows)))
@@ -253,16 +283,22 @@ class Runs(dict[Key, Run]):
         )
         for text in without:
             warnings.warn(text, stacklevel=2)
-        found = curves(rows)
-        styles = bounding(line_styles(found), {row["label"]: row[BOUND_OF] for row in promised})
-        draw(ax, found | curves(promised), x, column, styles)
-        samples = {run.problem.metric_samples for run in self.values()}
-        finish(ax, axis(x), axis(column, samples=samples.pop()), zero=False)
-        if x == "round":
-            ax.locator_params(axis="x", integer=True)
-        shown = entries([ax])
-        ax.legend([*shown.values()], [*shown], frameon=False, fontsize="small")
+        _drawn_on(ax, rows, x, column, self._samples, promised)
         return ax
+
+    @property
+    def _samples(self) -> Samples | None:
+        return common(run.problem.metric_samples for run in self.values())
+
+    def _repr_html_(self) -> str:
+        return self.html(f"Runs in {self.folder}" if self.folder else "Runs")
+
+    def html(self, title: str) -> str:
+        """A table and a picture, as a notebook shows them."""
+        notes = dict.fromkeys(
+            f"{label}: {run.note}" for (label, _), run in self.items() if run.note
+        )
+        return _page(title, self._results(), self.records, self._samples, notes)
 
     def __repr__(self) -> str:
         where = f" in {self.folder}" if self.folder else ""
@@ -277,7 +313,7 @@ class Recorded:
     """
 
     folder: Folder
-    spec: Table
+    spec: Document
     """What was run, with every default written out."""
     records: list[Row]
     """One mapping per evaluation, of all methods and seeds."""
@@ -333,6 +369,12 @@ class Recorded:
         net.load_state_dict(tensors)
         return net
 
+    def _repr_html_(self) -> str:
+        (found,) = compare(read([self.folder]))
+        notes = [f"{one.label}: {one.note}" for one in found.summaries if one.note]
+        title = f"Recorded in {self.folder.path}"
+        return _page(title, found.results(), found.rows, found.samples, notes)
+
     def __repr__(self) -> str:
         ends = ", ".join(
             f"{o.label} (seed {o.seed}): {ENDS[o.status].words}" for o in self.outcomes
@@ -344,3 +386,49 @@ def _of_one(rows: Sequence[Row], label: str, seed: int | None) -> list[Row]:
     """The rows of one method and seed; :class:`KeyError` if there is none, or several."""
     key = choose(map(key_of, rows), label, seed)
     return [row for row in rows if key_of(row) == key]
+
+
+def _drawn_on(
+    ax: Axes,
+    rows: Sequence[Row],
+    x: str,
+    y: str,
+    samples: Samples | None = None,
+    promised: Sequence[Row] = (),
+) -> None:
+    """One column of every method against another, with theorems' bounds if there are some."""
+    found = curves(rows)
+    styles = bounding(line_styles(found), {row["label"]: row[BOUND_OF] for row in promised})
+    draw(ax, found | curves(promised), x, y, styles)
+    finish(ax, axis(x), axis(y, samples=samples), zero=False)
+    if x == "round":
+        ax.locator_params(axis="x", integer=True)
+    if shown := entries([ax]):
+        ax.legend([*shown.values()], [*shown], frameon=False, fontsize="small")
+
+
+def _page(
+    title: str,
+    table: Table,
+    rows: Sequence[Row],
+    samples: Samples | None = None,
+    notes: Iterable[str] = (),
+) -> str:
+    """For a notebook: a title, a table, notes and the curves that the runs are judged by.
+
+    The picture brings its white paper, so that it can be read in a dark notebook too.
+    """
+    said = "<br>".join(map(escape, [*table.notes, *notes]))
+    parts = [f"<p><b>{escape(title)}</b></p>", *([table.html()] if rows else [])]
+    parts.append(f"<p><small>{said}</small></p>" if said else "")
+    y, known = metric(rows), columns(rows)
+    # With nothing finite to draw, as where everything diverged at once, there is no picture.
+    if "round" in known and any(v == v for v in drawn(known.get(y, ()), y)):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=SIZE, layout="constrained")
+        _drawn_on(figure.subplots(), rows, "round", y, samples)
+        content = base64.b64encode(image(figure, "png", DOTS)).decode()
+        about = f'width="{50 * SIZE[0] * 2:.0f}" alt="{escape(axis(y))} against rounds"'
+        parts.append(f'<img src="data:image/png;base64,{content}" {about}>')
+    return "\n".join(filter(None, parts))

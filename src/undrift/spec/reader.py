@@ -214,7 +214,7 @@ class Reader:
                 kind = own_images(network, data, {at: call.name for at, call in both if call})
             values = preset | without(table, NAMES)
             found: named.Named = made(kind, values, kind=f"parameter of {kind.name}")
-            return found
+            return found.beside(self.files.folder)
         return None
 
     def call(self, key: str) -> UserCall | None:

@@ -24,6 +24,7 @@ from undrift.runs.api import DEFAULTS
 from undrift.runs.calls import Methods, Save, experiment_of, settle
 from undrift.runs.jobs import ExecutorLike, pool
 from undrift.runs.prepare import Task, lay_out, ready, resolve, threads
+from undrift.runs.progress import Say, speaker
 from undrift.spec.document import toml
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.reader import load
@@ -211,6 +212,12 @@ def tune_part(folder: str, k: int) -> None:
     contest_of(spec).tune(k, Path(folder), lambda *_: None)
 
 
+def told(say: Say, label: str, runs: list[Tried]) -> None:
+    """Say how far the search of a method is."""
+    settings = len({one.setting for one in runs})
+    say(f"{label}: {settings} settings, {sum(one.gradients for one in runs):,} gradients")
+
+
 def begin(recipe: Recipe, folder: Path, afresh: bool = False) -> None:
     """A folder for a search; one that holds another search is refused, or emptied of it."""
     file, document = folder / SPACE, recipe.document()
@@ -282,7 +289,7 @@ def tune(
             sampler, gradients and seconds.
         save: a folder for what was tried, a table and a picture; the same call continues there.
         jobs: processes that share the methods of a search that is saved, or an executor of them.
-        **settings: as those of :func:`undrift.run`.
+        **settings: as those of :func:`undrift.run`; progress is told in lines.
 
     >>> import undrift as ud
     >>> found = ud.tune(ud.Scaffold(lr=0.1), "quadratic", {"lr": [0.01, 0.04]}, rounds=30, steps=4)
@@ -305,10 +312,11 @@ def tune(
         recipe = dataclasses.replace(recipe, tables=recipe.tables | asked)
     if folder:
         begin(recipe, folder)
+    heard = partial(told, speaker(given["progress"]))
     if isinstance(recipe, Spec):
-        return tune_spec(recipe, folder, jobs=jobs)
+        return tune_spec(recipe, folder, heard, jobs)
     laid = dict.fromkeys(how.seeds, experiment.tasks)
-    found = Contest(laid, wanted, how, goal_of(call.settings, how)).tuned(folder)
+    found = Contest(laid, wanted, how, goal_of(call.settings, how)).tuned(folder, heard)
     if folder:
         found.write(folder)
     return found

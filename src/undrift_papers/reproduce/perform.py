@@ -10,10 +10,10 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from undrift.cli.output import say
-from undrift.cli.progress import Progress
 from undrift.core.problem import Problem, Unsupported
 from undrift.records.folder import CHECKPOINTS, Busy
 from undrift.runs.events import Began, Ended, Event, LeftOut, Measured
+from undrift.runs.progress import Progress
 from undrift_papers.reproduce.cache import Cache, Want, begin, without_defaults
 from undrift_papers.reproduce.items import Item, Panel
 
@@ -151,7 +151,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: StopSignal, numb
         if cache.serves(want):  # another process has just finished it
             return
         say(f"{number} {want}")
-        job, lines = task(want, problem, start(want, problem)), Progress()
+        job, lines = task(want, problem, start(want, problem)), Progress(say=say)
 
         def hear(event: Event) -> None:
             lines.show(event)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform
 from undrift.core.params import BadParameters, Record
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -62,6 +64,10 @@ class Named(Record):
     def make(self) -> Problem:
         """The problem with the loss that it has of its own."""
         raise NotImplementedError
+
+    def beside(self, folder: Path) -> Self:
+        """The same for a spec in ``folder``, with its files by their paths from here."""
+        return self
 
     def drawn(self, what: Collection[str], seed: int) -> Self:
         """The same with ``what`` of :attr:`chance` drawn from ``seed``."""

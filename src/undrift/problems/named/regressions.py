@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from undrift.core.params import Count, Natural, NonNegative, Positive, Rule, unknown
 from undrift.data.natural import cards, federation
@@ -90,11 +92,13 @@ class LogisticRegression(OnData):
     for; features are taken as they are, so that columns should have similar scales.
 
     Args:
-        data: a set that is embedded, such as breast-cancer, a natural federation (undrift list
-            data), or an svmlight file in the folder.
+        data: a set that is embedded, such as breast-cancer, or a natural federation (undrift list
+            data); or a file, such as mine.csv or mine.svm, beside the spec or from where you are;
+            or the name of an svmlight file in the folder. A CSV file has a column label, and
+            numbers in all others.
         folder: the folder of data sets; left out: $UNDRIFT_DATA.
-        labels: the two labels of an svmlight file, where it may have only one of them, as at a
-            client of a federation; left out: the two that it has.
+        labels: the two labels of a file, where it may have only one of them, as at a client of a
+            federation; left out: the two that it has.
         features: columns of an svmlight file, counted from 1, where the last ones may be all zero;
             left out: the largest number of a column in it.
         intercept: adds a last column of ones, whose weight is the intercept; l2 holds for it too.
@@ -109,6 +113,12 @@ class LogisticRegression(OnData):
     labels: Pair | None = None
     features: Count | None = None
     intercept: bool = False
+
+    def beside(self, folder: Path) -> Self:
+        data, file = Path(self.data), folder / self.data
+        if self.folder or not data.suffix or data.is_absolute() or not file.is_file():
+            return self
+        return dataclasses.replace(self, data=Path(os.path.relpath(file)).as_posix())
 
     def make(self) -> Logistic:
         from undrift.data.tables import load

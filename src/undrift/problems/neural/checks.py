@@ -49,6 +49,7 @@ from undrift.problems.neural.metrics import (
 )
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import Placed
+from undrift.problems.neural.overall import OVERALL, Overall
 from undrift.problems.randomness import Result, watched
 
 
@@ -334,7 +335,8 @@ def choose(
     local: LocalLoss
     if loss is None or (first.classes and plain_cross_entropy(loss, targets)):
         local = objective if isinstance(objective, Objective) else CrossEntropy()
-        scoring = ClassScoring() if wanted is None else Scoring(cross_entropy, wanted)
+        usual = ClassScoring(len(first.classes))
+        scoring = usual if wanted is None else Scoring(cross_entropy, wanted)
         _try_loss(placed, F.cross_entropy, first.rows)
     else:
         # Tried on a copy in the precision of the run: weights of classes must follow it there.
@@ -345,6 +347,9 @@ def choose(
             repeatable("the loss", lambda: _try_loss(placed, function, first.rows))
     with about("Neural", "metrics"):
         scoring.counted |= try_metrics(scoring.metrics, first.outputs, first.rows.y)
+        # Not the user's own, which may need more samples than these, as one of each class.
+        for name in scoring.overall.keys() & OVERALL:
+            scoring.overall[name].of(name, first.outputs, first.rows.y)
     # Test data are tried too: a run of hours must not fail at its first row.
     if samples.test is not None:
         with about("Neural", "test", "test data: "):
@@ -389,12 +394,16 @@ def _try_loss(placed: Placed, function: Callable[..., Tensor], rows: SampleRows)
             raise BadParameters("Neural", {"loss": text}) from error
 
 
-def _scoring(own: OwnLoss, metrics: Mapping[str, Metric] | None, first: FirstPass) -> Scoring:
+def _scoring(
+    own: OwnLoss, metrics: Mapping[str, Metric | Overall] | None, first: FirstPass
+) -> Scoring:
     """Of a user's loss: by default with accuracy, where targets are answers or classes."""
     kind, y = comparing(own.function), first.rows.y
     whole = isinstance(y, Tensor) and y.dtype == torch.int64
     scores = first.classes or target_weights(own.function) is not None
-    usual = {"accuracy": accuracy} if kind in ANSWERS or (whole and scores) else {}
+    usual: dict[str, Metric | Overall] = (
+        {"accuracy": accuracy} if kind in ANSWERS or (whole and scores) else {}
+    )
     ignored = None if own.counted is None else own.counted.ignore_index
     limit = 0.5 if kind in ANSWERS[2:] else 0.0
     wanted = adapted(usual if metrics is None else metrics, limit, ignored)

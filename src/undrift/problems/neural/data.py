@@ -172,7 +172,7 @@ def _table(name: str, given: object) -> tuple[SampleRows, list[np.ndarray]]:
     for piece in pieces:
         _refuse_other(f"a client in {name}", piece, "another", pieces[0])
     # One after another they are a copy; alone they stay where they are.
-    whole = pieces[0] if len(pieces) == 1 else _cat(pieces)
+    whole = pieces[0] if len(pieces) == 1 else cat(pieces)
     ends = np.cumsum([0 if rows is None else count(rows.x) for rows in found])
     return whole, np.split(np.arange(ends[-1]), ends[:-1])
 
@@ -193,7 +193,7 @@ def _rows(name: str, given: object) -> SampleRows:
     raise TypeError(f"{name} must be {WANTED}; got a {type(given).__name__}")
 
 
-def _cat(pieces: Sequence[SampleRows]) -> SampleRows:
+def cat(pieces: Sequence[SampleRows]) -> SampleRows:
     """Samples one after another."""
     return SampleRows(*(tree_map(lambda *v: torch.cat(v), *part) for part in zip(*pieces)))  # noqa: B905
 
@@ -283,7 +283,7 @@ def _read(name: str, dataset: _Dataset) -> SampleRows:
                 "leave out random transforms, or give each sample a generator of its own"
             )
         pieces.append(piece)
-    return _cat(pieces) if pieces else SampleRows(torch.empty(0), torch.empty(0))
+    return cat(pieces) if pieces else SampleRows(torch.empty(0), torch.empty(0))
 
 
 def _collated(fields: object) -> Fields:

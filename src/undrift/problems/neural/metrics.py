@@ -16,8 +16,9 @@ from undrift.core.params import about, unknown
 from undrift.core.problem import taken
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.files import brief
-from undrift.problems.neural.data import Fields, Output, SampleRows, count, shown
+from undrift.problems.neural.data import Fields, Output, SampleRows, cat, count, shown
 from undrift.problems.neural.loss import IGNORED, Totals, called, sample_means
+from undrift.problems.neural.overall import OVERALL, Overall
 
 PASS = 512
 """Samples per forward pass on a CPU; ten times as many on a GPU."""
@@ -38,17 +39,19 @@ class Scoring:
     """A loss and metrics, by name.
 
     Of those that are ``counted`` a mean is a sum over counts; of the others every sample counts
-    alike.
+    alike. Those that are ``overall`` are no means.
     """
 
     def __init__(
         self,
         loss: Callable[[Output, Output], Values],
-        metrics: Mapping[str, Metric],
+        metrics: Mapping[str, Metric | Overall],
         counted: frozenset[str] = frozenset(),
     ):
-        self.loss, self.metrics, self.counted = loss, dict(metrics), counted
-        self.names = ("loss", *metrics)
+        self.loss, self.counted = loss, counted
+        self.overall = {name: one for name, one in metrics.items() if isinstance(one, Overall)}
+        self.metrics = {n: one for n, one in metrics.items() if not isinstance(one, Overall)}
+        self.names = ("loss", *self.metrics)
         self.roots = {name for name, metric in metrics.items() if metric is root_mean_square}
 
     def columns(self, outputs: Output, targets: Output) -> Columns:
@@ -77,17 +80,20 @@ def _totals(found: Values) -> Totals:
 
 
 class ClassScoring(Scoring):
-    """Cross-entropy, accuracy, and how often a label is among the five largest logits."""
+    """Cross-entropy, accuracy, and with more than five ``classes`` how often a label is among the
+    five largest logits.
+    """
 
-    def __init__(self) -> None:
-        super().__init__(cross_entropy, {"accuracy": accuracy, "top5": top5})
+    def __init__(self, classes: int) -> None:
+        usual = {"accuracy": accuracy} | ({"top5": top5} if classes > 5 else {})
+        super().__init__(cross_entropy, usual)
 
     def columns(self, outputs: Output, targets: Output) -> Columns:
         logits = outputs.double()
         # The five largest once, for both metrics.
         best = _best(logits, targets)
         shares = [cross_entropy(logits, targets), best[:, 0].double(), best.any(-1).double()]
-        return torch.stack(shares, dim=-1), None
+        return torch.stack(shares[: len(self.names)], dim=-1), None
 
 
 class EvaluationSet(NamedTuple):
@@ -170,6 +176,22 @@ def of_each_part(
     return {name: v.sqrt() if name in scoring.roots else v for name, v in means.items()}
 
 
+@torch.no_grad()
+def predicted(
+    model: Callable[[Fields], Output],
+    prepare: Callable[[SampleRows], SampleRows],
+    given: EvaluationSet,
+    device: torch.device,
+) -> SampleRows:
+    """All outputs in the place of the inputs, and the targets, on the CPU."""
+    # On the CPU pass by pass: all outputs at once may be more than a GPU has room for.
+    found = []
+    for piece in given.passes:
+        x, targets = prepare(given.table.take(torch.from_numpy(given.numbers[piece]).to(device)))
+        found.append(SampleRows(model(x), targets).to(torch.device("cpu")))
+    return cat(found)
+
+
 def added(pieces: Tensor, scoring: Scoring, given: EvaluationSet) -> Tensor:
     """The sums of all passes, one after another, and how much they count: ``[2, k]``."""
     # One after another, not by sum(): ranks hold some of the passes each, and the order of the
@@ -246,27 +268,28 @@ def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return sample_means((outputs - targets).abs().double())
 
 
-METRICS: Mapping[str, Metric] = {
+METRICS: Mapping[str, Metric | Overall] = {
     "accuracy": accuracy,
     "top5": top5,
     "mse": squared_error,
     "rmse": root_mean_square,
     "mae": absolute_error,
+    **OVERALL,
 }
 COMPARING = (squared_error, root_mean_square, absolute_error)
 """Metrics of outputs and targets of the same shape."""
 
 
-def chosen(given: object) -> dict[str, Metric]:
+def chosen(given: object) -> dict[str, Metric | Overall]:
     """Metrics by their names; functions are called what Python calls them."""
     several = given if isinstance(given, Mapping | list | tuple) else [given]
     pairs = [(one if isinstance(one, str) else called(one), one) for one in several]
     if isinstance(several, Mapping):
         pairs = [*several.items()]
-    found: dict[str, Metric] = {}
+    found: dict[str, Metric | Overall] = {}
     for name, metric in pairs:
         function = METRICS.get(metric) if isinstance(metric, str) else metric
-        if isinstance(function, type) or not callable(function):
+        if isinstance(function, type) or not (callable(function) or isinstance(function, Overall)):
             raise ValueError(unknown("metric", str(metric), METRICS) + ", or give a function")
         used = name in OURS or name.startswith(OF_TRAINING) or taken(name)
         if used or not name.isidentifier() or name in found:
@@ -309,7 +332,8 @@ def _found(name: str, metric: Metric, outputs: Output, targets: Fields, total: i
     if not all(isinstance(v, Tensor) and v.shape == (total,) for v in parts):
         raise ValueError(
             f"the metric {name} must give a tensor with one number for each sample, here [{total}],"
-            f" or a pair of numbers and their weights; got {[*map(shown, parts)]}"
+            f" or a pair of numbers and their weights; got {[*map(shown, parts)]}. One number of "
+            f"all samples is that of undrift.Overall({name})"
         )
     return found
 
@@ -320,15 +344,19 @@ def _best(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def adapted(
-    metrics: Mapping[str, Metric], limit: float = 0.0, ignored: int | None = None
-) -> dict[str, Metric]:
+    metrics: Mapping[str, Metric | Overall], limit: float = 0.0, ignored: int | None = None
+) -> dict[str, Metric | Overall]:
     """The same where an output above ``limit`` is a yes, and targets that are ``ignored`` do not
     count.
     """
     if not limit and ignored is None:
         return dict(metrics)
-    changed: dict[Metric, Metric] = {
+    changed: dict[Metric | Overall, Metric | Overall] = {
         accuracy: functools.partial(accuracy, limit=limit, ignored=ignored),
         top5: functools.partial(top5, ignored=ignored),
+        **{
+            one: Overall(functools.partial(one.function, limit=limit, ignored=ignored))
+            for one in OVERALL.values()
+        },
     }
     return {name: changed.get(metric, metric) for name, metric in metrics.items()}

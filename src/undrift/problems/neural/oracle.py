@@ -57,7 +57,7 @@ class Placed:
     precision: Precision
     compiled: bool
     objective: LocalLoss = CrossEntropy()  # noqa: RUF009
-    scoring: Scoring = ClassScoring()  # noqa: RUF009
+    scoring: Scoring = ClassScoring(0)  # noqa: RUF009
     mlp: MLPGradient | None = None
     """The gradient by formula, where the network and the loss have one."""
     stacked: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
@@ -14,13 +15,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from undrift.core.params import BadParameters, about
-from undrift.core.problem import Problem, Sums
+from undrift.core.problem import Problem, Sums, Unsupported
 from undrift.data.images import ImageSet
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.exact import digest
 from undrift.problems.neural.checks import INPUTS, choose, refuse, refuse_network
-from undrift.problems.neural.data import SampleRows, client_data, count
+from undrift.problems.neural.data import Fields, Output, SampleRows, client_data, count
 from undrift.problems.neural.loss import Loss, OwnLoss
 from undrift.problems.neural.metrics import (
     NOBODY,
@@ -31,6 +32,7 @@ from undrift.problems.neural.metrics import (
     added,
     evaluated,
     of_each_part,
+    predicted,
 )
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
@@ -65,12 +67,14 @@ class Neural(Problem):
 
     **Loss.** ``loss(outputs, targets)`` gives one number, the mean over a mini-batch; left out: the
     cross-entropy, where targets are classes. ``objective`` is one of ``undrift.objectives``
-    instead. ``metrics`` are names (accuracy, top5, mse, rmse, mae) or functions of outputs and
-    targets that give a number for each sample, or a pair of numbers and weights, such as a mean
-    over a sample's tokens and how many it has. The row of a run has their means over all test
-    samples, with weights sum(weights * numbers) / sum(weights); ``train_metrics`` adds those over
-    the clients' training samples, every client with equal weight however uploads are aggregated.
-    Without ``test``, ``loss`` is f(x), that mean of the training losses.
+    instead. ``metrics`` are names (accuracy, top5, mse, rmse, mae, f1, auc, balanced_accuracy) or
+    functions of outputs and targets that give a number for each sample, or a pair of numbers and
+    weights, such as a mean over a sample's tokens and how many it has; or an ``undrift.Overall``,
+    which gives one number for all samples, as f1, auc and balanced_accuracy do. Of the others the
+    row of a run has the means over all test samples, with weights sum(weights * numbers) /
+    sum(weights); ``train_metrics`` adds those over the clients' training samples, every client with
+    equal weight however uploads are aggregated. Without ``test``, ``loss`` is f(x), that mean of
+    the training losses.
 
     **Network.** Training starts from the weights that it has. Frozen parameters stay what they
     are. Gradients are of the network in training mode, metrics in evaluation mode. Dropout
@@ -223,7 +227,7 @@ class Neural(Problem):
         return {
             "network": repr(net) if ours else net,
             "loss": objective.function if isinstance(objective, OwnLoss) else objective,
-            "metrics": self.placed.scoring.metrics,
+            "metrics": self.placed.scoring.metrics | self.placed.scoring.overall,
             "train_metrics": self.train_metrics,
             "pipeline": self.pipeline,
         }
@@ -274,10 +278,26 @@ class Neural(Problem):
             for name in scoring.names
             if name != "top5" or not isinstance(scoring, ClassScoring)
         ]
+        names += scoring.overall
         return {name: torch.cat([some[name] for some in found]) for name in names}
+
+    def predictions(self, x: Tensor) -> tuple[Output, Fields]:
+        """All outputs of the network with the weights ``x``, and the targets, on the CPU.
+
+        They are of the samples that metrics are of: the test samples where there are some, client
+        by client if clients hold them, else the training samples.
+        """
+        found = self._predicted(x, next(iter(self._sets().values())))
+        return found.x, found.y
+
+    def _predicted(self, x: Tensor, given: EvaluationSet) -> SampleRows:
+        return predicted(self.placed.judging(x), self.placed.prepared, given, self.device)
 
     def weight_of(self, metric: str) -> int:
         """Test samples count alike, and so do clients where metrics are of training samples."""
+        if metric.removeprefix(OF_TRAINING) in self.placed.scoring.overall:
+            text = f"{metric} is of all samples at once, and no mean of what clients find apart"
+            raise Unsupported(f"{text}: leave it out of metrics where clients keep their data")
         test = self.placed.samples.test
         return 1 if test is None or metric.startswith(OF_TRAINING) else count(test.x)
 
@@ -285,7 +305,15 @@ class Neural(Problem):
         placed, sizes = self.placed, [len(part) for part in parts]
         given_set = EvaluationSet.of(table, parts, sizes, placed.alone, self.device)
         model = placed.judging(x)
-        return of_each_part(model, placed.prepared, placed.scoring, given_set, sizes, self.device)
+        found = of_each_part(model, placed.prepared, placed.scoring, given_set, sizes, self.device)
+        if overall := placed.scoring.overall:
+            whole = self._predicted(x, given_set) if sum(sizes) else None
+            rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+            each = [whole.take(torch.from_numpy(k)) if whole and len(k) else None for k in rows]
+            for name, one in overall.items():
+                numbers = [one.of(name, *some) if some else math.nan for some in each]
+                found[name] = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        return found
 
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
         """One for each forward pass."""
@@ -303,6 +331,9 @@ class Neural(Problem):
         for name, given in self._sets().items():
             own, pieces = pieces[: len(given.passes)], pieces[len(given.passes) :]
             means[name] = scoring.means(added(own, scoring, given))
+            if scoring.overall:
+                whole = self._predicted(x, given)
+                means[name] |= {name: one.of(name, *whole) for name, one in scoring.overall.items()}
         found = means.get("test", {})
         if "train" in means:
             found |= {OF_TRAINING + name: v for name, v in means["train"].items()}

@@ -7,6 +7,14 @@
   const hidden = new Set();
   const scales = {};
   const symbols = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star", "pentagon"];
+  // The same in a swatch, 10 wide around 0.
+  const shapes = {
+    circle: "M-4.5,0a4.5,4.5 0 1,0 9,0a4.5,4.5 0 1,0 -9,0", square: "M-4,-4H4V4H-4Z", diamond: "M0,-5.5L5.5,0L0,5.5L-5.5,0Z",
+    "triangle-up": "M0,-5L5,4H-5Z", "triangle-down": "M0,5L5,-4H-5Z", cross: "M-1.7,-5H1.7V-1.7H5V1.7H1.7V5H-1.7V1.7H-5V-1.7H-1.7Z",
+    x: "M-3,-5L0,-2L3,-5L5,-3L2,0L5,3L3,5L0,2L-3,5L-5,3L-2,0L-5,-3Z",
+    star: "M0,-6L1.6,-1.9L5.7,-1.9L2.4,0.8L3.6,5L0,2.5L-3.6,5L-2.4,0.8L-5.7,-1.9L-1.6,-1.9Z", pentagon: "M0,-5L4.8,-1.5L3,4.3H-3L-4.8,-1.5Z",
+  };
+  const strokes = { solid: "", dash: "6 3", longdash: "10 3", dot: "2 3", dashdot: "7 3 2 3" };
   const coarse = matchMedia("(pointer: coarse)");
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -17,10 +25,10 @@
     let coloured = 0, grey = 0;
     const found = new Map(), keep = (one, how) => { found.set(one.label, how); return how; };
     return data.series.map((one) => keep(one, one.bounds
-      ? { ...found.get(one.bounds), dash: "dash" }
+      ? { ...found.get(one.bounds), dash: "dot", plain: true }
       : one.biased
-      ? { name: "--biased", dash: ["dash", "dot"][grey++ % 2], symbol: "circle" }
-      : { name: `--c${coloured % 9}`, dash: coloured < 9 ? "solid" : "dot", symbol: symbols[coloured++ % 9] }));
+      ? { name: "--biased", dash: ["dash", "dot"][grey % 2], symbol: symbols[grey % 9], plain: grey++ < 2 }
+      : { name: `--c${coloured % 9}`, dash: ["solid", "longdash", "dashdot"][coloured < 4 ? 0 : coloured < 9 ? 1 : 2], symbol: symbols[coloured++ % 9] }));
   })();
 
   const style = new Map(data.series.map(({ label }, k) => [label, styles[k]]));
@@ -77,7 +85,7 @@
         const hover = (note) => `<b>${plain(one.label)}</b>${about}<br>%{y:.4~g}${unit}<br>${measure(x)}${note}<extra></extra>`;
         scatter(found, {
           mode: "lines+markers", line: { color: colour, width, dash }, hovertemplate: hover(""),
-          marker: { color: colour, symbol, size: 7, maxdisplayed: 9, opacity: one.biased || one.bounds ? 0 : 1 },
+          marker: { color: colour, symbol, size: 7, maxdisplayed: 9, opacity: styles[k].plain ? 0 : 1 },
         });
         const some = found.filter((p) => p.some);
         if (some.length) scatter(some, {
@@ -219,8 +227,9 @@
     for (const swatch of all(".swatch")) {
       const found = style.get(swatch.dataset.label);
       if (!found) { swatch.remove(); continue; }
-      swatch.style.color = `var(${found.name})`;
-      swatch.classList.add(found.dash);
+      const mark = found.plain ? "" : `<path d="${shapes[found.symbol]}" stroke="none"/>`;
+      swatch.innerHTML = `<svg width="32" height="14" viewBox="-16 -7 32 14" aria-hidden="true" style="color:var(${found.name})" fill="currentColor" stroke="currentColor">
+        <path d="M-16,0H16" fill="none" stroke-width="2.4" stroke-dasharray="${strokes[found.dash]}"/>${mark}</svg>`;
     }
     press();
   }
