@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-
 from tools import drift_pictures as pictures
 
 DOCS = Path(__file__).parents[2] / "docs"
