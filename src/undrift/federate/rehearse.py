@@ -45,7 +45,7 @@ def reached(address: SuperLinkAddress) -> str:
     """That a SuperLink answers and, with a certificate, that it is the right one."""
     with socket.create_connection((address.host.strip("[]"), address.port), 5) as plain:
         if address.ca is None:
-            return f"{address.place} answers, in plain text"
+            return f"{address.place} answers; without a key this node speaks in plain text"
         context = ssl.create_default_context(cafile=address.ca)
         with context.wrap_socket(plain, server_hostname=address.host.strip("[]")) as secure:
             return f"{address.place} answers by {secure.version()}, with the right certificate"
