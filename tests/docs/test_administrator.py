@@ -14,7 +14,9 @@ from undrift.cli.parser import Parser
 
 PAGE = (Path(__file__).parents[2] / "docs/administrator.md").read_text(encoding="utf-8")
 (UNIT,) = re.findall(r"^```ini\n(.*?)^```$", PAGE, re.M | re.S)
-JOINS = re.findall(r"^(?:ExecStart=/opt/undrift/bin/)?undrift join (.*)$", PAGE, re.M)
+JOINS = re.findall(
+    r"^(?:ExecStart=/opt/undrift/bin/)?undrift join (.*)$", PAGE.replace("\\\n", ""), re.M
+)
 
 
 def test_options_of_join_are_those_that_there_are():
