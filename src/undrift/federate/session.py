@@ -247,11 +247,10 @@ def local_nodes(
     try:
         for part in range(clients):
             command = [sys.executable, "-m", "undrift", "join", "--superlink", address.place]
-            own = ["--data", str(data[part % len(data)])] if data else []
-            command += ["--states", str(folder / f"node-{part}"), *own]
-            command += ["--part", str(part)] if len(data) < 2 else []
-            log = folder / f"node-{part}.log"
-            nodes.append(Process(command, log, {"OMP_NUM_THREADS": threads}))
+            states, shared = folder / f"node-{part}", len(data) < 2
+            command += ["--states", str(states), *(["--part", str(part)] if shared else [])]
+            command += ["--data", str(data[part % len(data)])] if data else []
+            nodes.append(Process(command, states.with_suffix(".log"), {"OMP_NUM_THREADS": threads}))
         yield
     finally:
         end_all(nodes)
