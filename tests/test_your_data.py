@@ -70,7 +70,7 @@ def test_a_federation_of_csv_files_classifies_as_scikit_learn_does(recipe, tmp_p
     table = tables.load("wards", tmp_path)
     best = LogisticRegression(C=1).fit(table.features, table.labels)
     asked = tomllib.loads(SPECS[1])["problem"]
-    specs = map(tomllib.loads, blocks("beyond.md", "toml"))
+    specs = map(tomllib.loads, blocks("federation.md", "toml"))
     (documented,) = (spec for spec in specs if spec.get("name") == "wards")
     assert documented["problem"]["intercept"] is asked["intercept"] is True
     del documented["engine"]

@@ -35,7 +35,13 @@ def add(parser: Parser) -> None:
         help="N nodes on this machine, to try it; they end with the command",
     )
     parser.file("--keys", metavar="FOLDER", help="what undrift federate keys has made")
-    parser.file("--data", metavar="FOLDER", help="the folder of data sets, with --local")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        type=Path,
+        metavar="FOLDER",
+        help="with --local: the folder of data sets, or one for each node, of its own data",
+    )
     parser.add_argument("--nodes", type=natural, default=3, metavar="N", help="keys: so many nodes")
     parser.add_argument(
         "--host",
@@ -55,6 +61,8 @@ def main(args: Namespace) -> int:
         return keys(args)
     if (args.listen is None) == (args.local is None):
         refuse(["say where the clients are: one of --listen and --local"])
+    if args.data and len(args.data) not in (1, args.local):
+        refuse([f"--data: give one folder for all nodes, or {args.local} for --local {args.local}"])
     if args.jobs > 1:
         refuse(["--jobs: a federation runs one method after another"])
     flags = [*args.changes, "engine.name=flower"]
@@ -89,7 +97,7 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     keys = None if args.local else args.keys
     key = keys and keys / "server.key"
     address = SuperLinkAddress.read(args.listen, key) if args.listen else here
-    nodes = local_nodes(folder.path / "nodes", address, args.local or 0, args.data)
+    nodes = local_nodes(folder.path / "nodes", address, args.local or 0, args.data or ())
     made(folder.path)
     folder.lock()
     try:

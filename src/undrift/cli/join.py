@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from undrift.cli.federate import need_flower
-from undrift.cli.output import OK, refuse, say, say_when
+from undrift.cli.output import FAILED, OK, refuse, result, say, say_when
 from undrift.cli.parser import Parser, number
 from undrift.cli.stop import Stop
 from undrift.core.params import Natural
@@ -43,6 +43,14 @@ def add(parser: Parser) -> None:
         help="files of methods that may run here, if they are the same as the server's",
     )
     parser.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu, cuda, cuda:1 ...")
+    parser.add_argument(
+        "--check",
+        nargs="?",
+        const="",
+        metavar="SPEC",
+        help="do not join: look at the key, reach the SuperLink and, with the federation's spec, "
+        "read the data and show what the server would be told of them",
+    )
 
 
 def main(args: Namespace) -> int:
@@ -52,7 +60,7 @@ def main(args: Namespace) -> int:
 
     folders = [folder for folder in (args.data, args.methods) if folder is not None]
     wrong = [f"{folder}: there is no such folder" for folder in folders if not folder.is_dir()]
-    if args.part is None and args.data is None:
+    if args.part is None and args.data is None and args.check != "":
         wrong.append("give the folder of this client's data, --data FOLDER")
     if wrong:
         refuse(wrong)
@@ -66,6 +74,13 @@ def main(args: Namespace) -> int:
         methods=args.methods and args.methods.resolve(),
         device=args.device,
     )
+    if args.check is not None:
+        from undrift.federate.rehearse import rehearse
+
+        looks = [*rehearse(address, args.key, config, args.check)]
+        for name, right, said in looks:
+            result(f"{name:<8}{'ok' if right else 'FAILED':<8}{said}")
+        return OK if all(right for _, right, _ in looks) else FAILED
     if args.methods is not None:
         say(f"Methods of files in {args.methods} may run here, if the server has the same.")
     states = args.states.resolve()

@@ -237,18 +237,20 @@ def free_port() -> int:
 
 @contextmanager
 def local_nodes(
-    folder: Path, address: SuperLinkAddress, clients: int, data: Path | None = None
+    folder: Path, address: SuperLinkAddress, clients: int, data: Sequence[Path] = ()
 ) -> Iterator[None]:
-    """So many nodes on this machine, each client K of what everybody can build."""
+    """So many nodes on this machine, each client K of what everybody can build; with several
+    folders of data each has its own.
+    """
     nodes = list[Process]()
     threads = str(max(1, (os.cpu_count() or 1) // max(1, clients)))
     try:
         for part in range(clients):
             command = [sys.executable, "-m", "undrift", "join", "--superlink", address.place]
-            command += ["--part", str(part), "--states", str(folder / f"node-{part}")]
-            command += [] if data is None else ["--data", str(data)]
-            log = folder / f"node-{part}.log"
-            nodes.append(Process(command, log, {"OMP_NUM_THREADS": threads}))
+            states, shared = folder / f"node-{part}", len(data) < 2
+            command += ["--states", str(states), *(["--part", str(part)] if shared else [])]
+            command += ["--data", str(data[part % len(data)])] if data else []
+            nodes.append(Process(command, states.with_suffix(".log"), {"OMP_NUM_THREADS": threads}))
         yield
     finally:
         end_all(nodes)

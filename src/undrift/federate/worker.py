@@ -49,7 +49,7 @@ class ClientWorker:
     def __init__(self, config: NodeConfig, tell: Callable[[str], object] = print):
         self.config, self.tell = config, tell
         self._sent: list[object] = []
-        self._spec: Spec
+        self.spec: Spec
         """What the server has sent, and the spec that it makes."""
         self._samples: tuple[int, ...] = ()
         """Of every client, once the server has told."""
@@ -85,7 +85,7 @@ class ClientWorker:
         given = json.loads(once)
         # Samples of others are known later than the spec, and change nothing that was read of it.
         if self._sent != (sent := [given["spec"], given["files"]]):
-            self._spec = sent_spec(given["spec"], given["files"], self.config.methods)
+            self.spec = sent_spec(given["spec"], given["files"], self.config.methods)
             self._sent = sent
             self._problems.clear()
             self._node = self._data = None
@@ -95,7 +95,7 @@ class ClientWorker:
 
     def hello(self, asked: Packet) -> Packet:
         """What a server may know of this client."""
-        problem, part = self._problem(self._spec.entries[0], ()), self.config.part
+        problem, part = self._problem(self.spec.entries[0], ()), self.config.part
         about: dict[str, object] = {
             "name": self.config.name,
             "version": __version__,
@@ -121,7 +121,7 @@ class ClientWorker:
 
     def start(self, asked: Packet) -> Packet:
         """The first point, of a network as its state dict."""
-        problem = self._problem(self._spec.entries[0], self._samples)
+        problem = self._problem(self.spec.entries[0], self._samples)
         state = known(problem)
         return Packet({}, dump(state.initial if state else {"x": problem.start().cpu()}))
 
@@ -133,7 +133,7 @@ class ClientWorker:
         run = [table[name] for name in ("told", "label", "values", "seed", "client")]
         if self._node is None or self._node[0] != run:
             one = OneOf(problem, table["client"], self._samples)
-            own = {k: v for k, v in self._spec.setting(entry).items() if k not in SERVERS}
+            own = {k: v for k, v in self.spec.setting(entry).items() if k not in SERVERS}
             method = dataclasses.replace(entry.method, **table["values"])
             self._node = run, Node(method, one, self.config.states, own, table["seed"])
         return self._node[1].do(asked)
@@ -154,13 +154,13 @@ class ClientWorker:
                 "its data are not those that the run began with: put them back, or begin anew with "
                 "undrift federate --overwrite"
             )
-        entry = {entry.label: entry for entry in self._spec.entries}[asked.table["label"]]
+        entry = {entry.label: entry for entry in self.spec.entries}[asked.table["label"]]
         return entry, self._problem(entry, self._samples)
 
     def _digest(self) -> str | None:
         """Of this client's data, before the samples of others are known, if the problem has one."""
         if self._data is None:
-            self._data = self._problem(self._spec.entries[0], ()).digest()
+            self._data = self._problem(self.spec.entries[0], ()).digest()
             if self._data is not None and self.config.part is None:
                 # With a number that stays here: who has the digest cannot try out what data it is.
                 salt = drawn_once(self.config.states / "salt", 32)
@@ -172,11 +172,11 @@ class ClientWorker:
         among = tuple(samples) if self.config.part is None else ()
         key = entry.objective, among
         if key not in self._problems:
-            kind, config = self._spec.problem, self.config
+            kind, config = self.spec.problem, self.config
             if config.data is not None and "folder" in hints(type(kind)):
                 kind = dataclasses.replace(kind, folder=str(config.data))  # type: ignore[type-var]
             made = own(kind, *key) if config.part is None else kind.build(entry.objective)
-            self._problems[key] = placed(made, self._spec.dtype, config.device)
+            self._problems[key] = placed(made, self.spec.dtype, config.device)
         return self._problems[key]
 
 

@@ -1,0 +1,154 @@
+"""undrift join --check: what would keep a node from joining is said before it joins."""
+
+import ssl
+import threading
+from contextlib import contextmanager, nullcontext, suppress
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
+
+from undrift.cli import main
+from undrift.federate.keys import make_keys
+from undrift.federate.session import free_port
+
+SPEC = """\
+name = "wards"
+rounds = 3
+[problem]
+name = "logistic"
+data = "wards"
+clients = 3
+[[method]]
+name = "FedAvg"
+lr = 0.05
+"""
+
+
+@contextmanager
+def server(keys, port):
+    """Who speaks TLS at a port of this machine, with the certificate of these keys."""
+    import socket
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(keys / "server.pem", keys / "server.key")
+
+    def greet():
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with suppress(OSError), context.wrap_socket(connection, server_side=True) as secure:
+                    secure.recv(1)
+
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        thread = threading.Thread(target=greet)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    made = tmp_path_factory.mktemp("keys")
+    for name in ("ours", "theirs"):
+        make_keys(made / name, 1, [])
+    return made
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch, capsys, keys):
+    """What the command prints about each thing, and its exit code."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.toml").write_text(SPEC)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/wards").write_text("1 1:0.5 2:1\n0 1:-1 2:0.25\n1 1:2 2:0.5\n")
+
+    def check(*words, key="ours", listens="ours"):
+        port = free_port()
+        given = ["join", "--superlink", f"127.0.0.1:{port}", "--key", f"{keys / key / 'node0'}"]
+        with server(keys / listens, port) if listens else nullcontext():
+            code = main([*given, *words])
+        lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["site", "spec.toml"]
+        return code, {name: (right == "ok", said) for name, right, said in lines}
+
+    return check
+
+
+def test_a_node_that_may_join(check):
+    code, found = check("--check", "spec.toml", "--data", "site")
+    assert code == 0 and [*found] == ["key", "server", "data"]
+    assert all(right for right, _ in found.values())
+    assert "samples 3, dim 2" in found["data"][1] and "['0', '1']" in found["data"][1]
+    code, found = check("--check")
+    assert code == 0 and [*found] == ["key", "server"]
+
+
+def test_nobody_listens(check):
+    code, found = check("--check", listens=None)
+    assert code == 1 and not found["server"][0] and "refused" in found["server"][1]
+
+
+def test_the_certificate_of_others(check):
+    code, found = check("--check", listens="theirs")
+    assert code == 1 and not found["server"][0] and "certificate" in found["server"][1]
+
+
+def test_a_key_that_is_none_or_that_others_can_read(check, keys, tmp_path):
+    key = keys / "ours/node0"
+    right = key.read_bytes()
+    try:
+        key.chmod(0o644)
+        code, found = check("--check")
+        assert code == 1 and f"chmod 600 {key}" in found["key"][1]
+        key.chmod(0o600)
+        key.write_bytes(b"nonsense")
+        code, found = check("--check")
+        assert code == 1 and not found["key"][0] and found["server"][0]
+    finally:
+        key.chmod(0o600)
+        key.write_bytes(right)
+
+
+def test_data_that_cannot_be_read(check, tmp_path):
+    (tmp_path / "site/wards").write_text("1 1:0.5\n1 1:x\n")
+    code, found = check("--check", "spec.toml", "--data", "site")
+    assert code == 1 and not found["data"][0] and found["key"][0]
+    (tmp_path / "site/wards").unlink()
+    code, found = check("--check", "spec.toml", "--data", "site")
+    assert code == 1 and "wards" in found["data"][1]
+
+
+@pytest.mark.parametrize(
+    ("folders", "expected"),
+    [
+        ([], [{"--part": "0"}, {"--part": "1"}]),
+        (["a"], [{"--part": "0", "--data": "a"}, {"--part": "1", "--data": "a"}]),
+        (["a", "b"], [{"--data": "a"}, {"--data": "b"}]),
+    ],
+)
+def test_nodes_of_this_machine_have_one_folder_or_their_own(
+    tmp_path, monkeypatch, folders, expected
+):
+    from undrift.federate import session
+
+    started = []
+    monkeypatch.setattr(session, "Process", lambda command, *_: started.append(command))
+    monkeypatch.setattr(session, "end_all", lambda _: None)
+    address = session.SuperLinkAddress("127.0.0.1", 1)
+    with session.local_nodes(tmp_path, address, 2, [tmp_path / name for name in folders]):
+        options = [dict(zip(c[4::2], c[5::2], strict=True)) for c in started]
+    own = [{k: v for k, v in o.items() if k in ("--part", "--data")} for o in options]
+    assert own == [
+        {k: v if k == "--part" else f"{tmp_path / v}" for k, v in e.items()} for e in expected
+    ]
+    assert len({o["--states"] for o in options}) == 2
+
+
+def test_folders_for_other_nodes_than_there_are_refused(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["federate", "spec.toml", "--local", "3", "--data", "a", "b"])
+    assert end.value.code == 2 and "one folder for all nodes, or 3" in capsys.readouterr().err
