@@ -57,7 +57,7 @@ def test_a_run_in_one_line(convex, network):
     gap = convex.history.last["gap"]
     assert repr(convex).startswith("Run(FedAvg(lr=0.02")
     for part in (
-        "Quadratic with 4 clients, dim 3",
+        "Quadratic(4 clients, dim 3)",
         "done",
         "round=2",
         f"gap={gap:.4g}",
