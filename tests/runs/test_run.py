@@ -64,7 +64,7 @@ def test_a_run_in_one_line(convex, network):
         "vectors=4",
     ):
         assert part in repr(convex)
-    assert "Neural with 4 clients" in repr(network) and "accuracy=" in repr(network)
+    assert "Neural(4 clients" in repr(network) and "accuracy=" in repr(network)
     for run in (convex, network):
         assert "\n" not in repr(run) and "0x" not in repr(run) and "bytes_up" not in repr(run)
 
