@@ -111,12 +111,12 @@ def test_servers_and_local_models_by_hand():
 
 def test_spreads_by_hand():
     values = np.array([0.5, 0.1, 0.9, 0.4, 0.8, 0.3, 0.7, 0.2, 0.6, 1.0, 0.0, 0.95])
-    row = {"round": 3, "of": "test", "loss": [*values], "accuracy": [*values], "f1": [*values]}
+    row = {"round": 3, "of": "test", "loss": [*values], "accuracy": [*values], "share": [*values]}
     found = spreads(row)
     ordered = np.sort(values)
     place = 0.1 * 11  # between the second and the third
     p10 = ordered[1] + (place - 1) * (ordered[2] - ordered[1])
-    for name in ("loss", "accuracy", "f1"):
+    for name in ("loss", "accuracy", "share"):
         assert found[f"client_{name}_mean"] == pytest.approx(sum(values) / 12)
         about = np.sqrt(((values - values.mean()) ** 2).mean())
         assert found[f"client_{name}_std"] == pytest.approx(about)
@@ -125,7 +125,7 @@ def test_spreads_by_hand():
         assert found[f"client_{name}_p90"] == pytest.approx(ordered[9] + 0.9 * 0.05)
     assert found["client_loss_worst10"] == pytest.approx((1.0 + 0.95) / 2)  # a tenth, rounded up
     assert found["client_accuracy_worst10"] == pytest.approx((0.0 + 0.1) / 2)
-    assert "client_f1_worst10" not in found  # whose good end nobody knows
+    assert "client_share_worst10" not in found  # whose good end nobody knows
     alone = spreads({"local_loss": [np.nan, 2.0, np.nan, 4.0]})
     assert alone["client_local_loss_mean"] == 3 and alone["client_local_loss_worst10"] == 4
     assert spreads({"loss": [np.nan]}) == {}

@@ -57,14 +57,14 @@ def test_a_run_in_one_line(convex, network):
     gap = convex.history.last["gap"]
     assert repr(convex).startswith("Run(FedAvg(lr=0.02")
     for part in (
-        "Quadratic with 4 clients, dim 3",
+        "Quadratic(4 clients, dim 3)",
         "done",
         "round=2",
         f"gap={gap:.4g}",
         "vectors=4",
     ):
         assert part in repr(convex)
-    assert "Neural with 4 clients" in repr(network) and "accuracy=" in repr(network)
+    assert "Neural(4 clients" in repr(network) and "accuracy=" in repr(network)
     for run in (convex, network):
         assert "\n" not in repr(run) and "0x" not in repr(run) and "bytes_up" not in repr(run)
 

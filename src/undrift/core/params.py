@@ -386,7 +386,7 @@ class Record:
 
     def __new__(cls, *given: object, **named: object) -> Self:
         # Before the constructor of the dataclass, which would say no more than "unexpected".
-        if wrong := named.keys() - cls.__dataclass_fields__.keys():
+        if wrong := named.keys() - hints(cls).keys():
             owner = cls.owner or cls.__name__
             texts = {name: unknown("parameter", name, hints(cls)) for name in sorted(wrong)}
             raise BadParameters(owner, texts)
