@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +26,6 @@ from undrift.cli.show import update
 from undrift.core import Method, registry
 from undrift.core.costs import costs, placeholder
 from undrift.core.params import describe, section
-from undrift.report.numbers import count
 
 GROUPS = {
     "running": ("Running", public_names.RUNNING),
@@ -36,7 +36,8 @@ GROUPS = {
 }
 """Pages of the names of ``undrift`` itself, but for methods, which have cards."""
 FAMILIES = {
-    "The papers' methods": "FedRecu FedCET DANE DANEPlus DANEPlusDual FedRed FedRedDual FedSpeed FedACG",
+    "The papers' methods": "FedRecu FedCET DANE DANEPlus DANEPlusDual FedRed FedRedDual FedSpeed "
+    "FedACG",
     "Averaging and momentum": "GD FedAvg FedProx FedAvgM FedAdam FedYogi FedAdagrad FedCM Mime "
     "MimeLite MimeMVR",
     "Corrections and duals": "",
@@ -84,7 +85,7 @@ def escaped(text: str) -> str:
     """Text in which bars and stars mean themselves; formulas and code stay as they are."""
     lines, math = [], False
     for line in text.splitlines():
-        math = ".. math::" in line or math and (not line.strip() or line.startswith("    "))
+        math = ".. math::" in line or (math and (not line.strip() or line[:4] == "    "))
         if not math:
             line = re.sub(r"(`[^`]*`)|([|*])", lambda m: m[1] or "\\" + m[2], line)
         lines.append(line)
@@ -154,7 +155,7 @@ def good(row: choosing.Row) -> list[str]:
     absent = "also while clients are absent" if row.name in choosing.ABSENT else "if none is absent"
     given = ", ".join(f"`{k} = {v}`" for k, v in choosing.ABSENT.get(row.name, {}).items())
     found = {
-        f"It reaches the minimiser {kept}, {absent}{' (' + given + ')' if given else ''}.": cls.exact,
+        f"It reaches the minimiser {kept}, {absent}{f' ({given})' * bool(given)}.": cls.exact,
         "Any number of clients may take part in a round.": row.some,
         "One vector travels each way in a round: the least that there is.": row.light,
         "Clients keep nothing between rounds.": not row.costs.client,
@@ -172,18 +173,18 @@ def bad(row: choosing.Row) -> list[str]:
     cls = row.method
     sgd = placeholder(cls).needs_sgd
     found = {
-        "Its bias stays where clients are unlike and take several local steps: it does not reach the "
-        "minimiser with a constant step.": not cls.exact,
+        "Its bias stays where clients are unlike and take several local steps: with a constant "
+        "step it does not reach the minimiser.": not cls.exact,
         "Every client must take part in every round.": not row.some,
         "Where clients are absent from rounds, it does not reach the minimiser.": cls.exact
         and row.some
         and row.name not in choosing.ABSENT,
-        "A client must keep its state from round to round: clients that are seen once or twice gain "
-        "little.": row.some and row.costs.client > 0,
+        "A client must keep its state from round to round: those that are seen once or twice "
+        "gain little.": row.some and row.costs.client > 0,
         f"A round has {row.costs.syncs} exchanges, so it waits for the clients "
         f"{row.costs.syncs} times.": row.costs.syncs > 1,
         "Every client must take the same number of local steps.": cls.equal_steps,
-        "Each client must minimise its regularised problem exactly, which networks cannot.": cls.solves,
+        "Each client must minimise its regularised problem exactly; networks cannot.": cls.solves,
         f"No robust reduction: {cls.needs_mean}.": not cls.robust and bool(cls.needs_mean),
         f"No other local optimiser than gradient steps: {sgd}.": bool(sgd),
         f"You must choose {' and '.join(f'`{name}`' for name in row.tuned)}.": bool(row.tuned),
@@ -351,7 +352,7 @@ def texts(module: ModuleType) -> Mapping[str, str]:
         return {}
     body = ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body
     found = {}
-    for node, after in zip(body, body[1:], strict=False):
+    for node, after in pairwise(body):
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
