@@ -39,7 +39,7 @@ MAY_IMPORT = {
 }
 CEILINGS = {
     "core settings": 1443,
-    "methods objectives theory": 1566,
+    "methods objectives theory": 1587,
     "data models": 1640,
     "problems": 3103,
     "engines": 2826,
@@ -50,7 +50,7 @@ CEILINGS = {
     "report plots": 953,
     "federate flower": 1424,
     "tuning": 468,
-    "cli": 1334,
+    "cli": 1353,
     "undrift_papers": 1976,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -25,7 +25,8 @@ from undrift.cli.listing import explained
 from undrift.cli.show import update
 from undrift.core import Method, registry
 from undrift.core.costs import costs, placeholder
-from undrift.core.params import describe, section
+from undrift.core.params import describe
+from undrift.methods._papers import cited, reference
 
 GROUPS = {
     "running": ("Running", public_names.RUNNING),
@@ -139,7 +140,9 @@ def card(cls: type[Method], source: str, release: str) -> str:
         f"Its code: [{file.split('/')[-1]}]({source}/blob/v{release}/src/{file}#L{line}), or "
         f"`undrift show {name}`.",
         "## Reference",
-        plain(" ".join(section(cls, "References"))),
+        plain(reference(cls)),
+        "```bibtex\n" + "\n\n".join(cited(cls).values()) + "\n```",
+        f"On the command line: `undrift cite {name}`.",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -11,8 +11,9 @@ from undrift.cli.output import refuse, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
-from undrift.core.params import section, unknown
+from undrift.core.params import unknown
 from undrift.methods import find
+from undrift.methods._papers import cited, reference
 from undrift.report.numbers import count
 from undrift.report.table import prose
 
@@ -30,7 +31,8 @@ def main(args: Namespace) -> None:
     if args.json:
         more = {
             "update": update(found),
-            "reference": " ".join(section(found, "References")),
+            "reference": reference(found),
+            "cite": [*cited(found)],
             "parameters": as_tables(explained(found)),
             "source": inspect.getsource(found),
         }
@@ -64,7 +66,8 @@ def remarks(cls: type[Method]) -> dict[str, str]:
         "Assumptions": "; ".join(assumptions(cls)),
         "Local steps": f"no other optimiser: {why}" if why else sgd,
         "Reduction": robust if cls.robust else only,
-        "Reference": " ".join(section(cls, "References")),
+        "Reference": reference(cls),
+        "Cited as": f"{', '.join(cited(cls))} (undrift cite {cls.__name__})",
     }
 
 
