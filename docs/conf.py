@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.ext.napoleon import GoogleDocstring
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -26,7 +27,6 @@ version = release = undrift.__version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx-mathjax-offline",
     "sphinx_copybutton",
@@ -53,10 +53,6 @@ html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
-html_theme_options = {
-    "source_view_link": f"{SOURCE}/blob/v{release}/docs/{{filename}}",
-    "footer_icons": [],
-}
 
 LINK = re.compile(r"(?<=\]\()([^()\s#:]+)(?=[)#])")
 PAGE = (".md", ".ipynb", ".png", ".svg", ".jpg")
@@ -97,7 +93,11 @@ def resolve(app: Sphinx, env, node, text):  # type: ignore[no-untyped-def]
 
 def escape(app, what, name, thing, options, lines):  # type: ignore[no-untyped-def]
     """Docstrings are for readers of the code: |x| is a norm there, and *args are arguments."""
-    lines[:] = pages.escaped("\n".join(lines)).splitlines()
+    text = pages.escaped("\n".join(lines))
+    if what in ("attribute", "property", "data"):  # else what is before a colon counts as a type
+        lines[:] = text.splitlines()
+    else:
+        lines[:] = GoogleDocstring(text, what=what).lines()
 
 
 def setup(app: Sphinx) -> None:

@@ -84,13 +84,9 @@ def plain(text: object) -> str:
 
 def escaped(text: str) -> str:
     """Text in which bars and stars mean themselves; formulas and code stay as they are."""
-    lines, math = [], False
-    for line in text.splitlines():
-        math = ".. math::" in line or (math and (not line.strip() or line[:4] == "    "))
-        if not math:
-            line = re.sub(r"(`[^`]*`)|([|*])", lambda m: m[1] or "\\" + m[2], line)
-        lines.append(line)
-    return "\n".join(lines)
+    kept = r"^ *\.\. math::\n(?:\n|    [^\n]*\n?)*|``.+?``|`[^`]+`"
+    pattern = re.compile(rf"({kept})|([|*])", re.DOTALL | re.MULTILINE)
+    return pattern.sub(lambda found: found[1] or "\\" + found[2], text)
 
 
 def rst(text: str) -> str:
@@ -184,8 +180,7 @@ def bad(row: choosing.Row) -> list[str]:
         and row.name not in choosing.ABSENT,
         "A client must keep its state from round to round: those that are seen once or twice "
         "gain little.": row.some and row.costs.client > 0,
-        f"A round has {row.costs.syncs} exchanges, so it waits for the clients "
-        f"{row.costs.syncs} times.": row.costs.syncs > 1,
+        f"A round has {row.costs.syncs} exchanges, and waits for the clients in each.": row.costs.syncs > 1,
         "Every client must take the same number of local steps.": cls.equal_steps,
         "Each client must minimise its regularised problem exactly; networks cannot.": cls.solves,
         f"No robust reduction: {cls.needs_mean}.": not cls.robust and bool(cls.needs_mean),
@@ -321,7 +316,7 @@ def documented(home: ModuleType, name: str) -> str:
     if inspect.isclass(thing):
         return rst(
             f".. autoclass:: {full}\n   :members:\n   :exclude-members: Down, Up"
-            "\n   :inherited-members: Exception, Executor, Module"
+            "\n   :inherited-members: BaseException, Exception, Executor, Module"
         )
     if inspect.isroutine(thing):
         return rst(f".. autofunction:: {full}")
