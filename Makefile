@@ -45,7 +45,7 @@ test-fast: $(VENV)/tools  ## after an edit: no subprocesses, browsers or long tr
 test-slow: $(VENV)/tools  ## hours
 	$(BIN)/python -m pytest -m slow
 
-$(VENV)/docs: $(VENV)/installed requirements-docs.lock
+$(VENV)/docs: $(VENV)/tools requirements-docs.lock  # names of undrift.flower need Flower
 	$(BIN)/python -m pip $(LOCKED) requirements-docs.lock
 	@touch $@
 

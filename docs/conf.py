@@ -39,7 +39,6 @@ myst_heading_anchors = 4
 myst_dmath_double_inline = True
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]  # types of others, and of the inside, have no page
-suppress_warnings = ["misc.highlighting_failure"]
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 80
@@ -70,9 +69,8 @@ def on_the_code_host(page: Path, target: str) -> str:
 
 
 def prepare(app: Sphinx, name: str, text: list[str]) -> None:
-    page = DOCS / f"{name}.md"
-    if page.exists():
-        text[0] = LINK.sub(lambda found: on_the_code_host(page, found[1]), text[0])
+    page = Path(app.env.doc2path(name))
+    text[0] = LINK.sub(lambda found: on_the_code_host(page, found[1]), text[0])
     if name == "reproductions/README":
         text[0] += "\n```{toctree}\n:hidden:\n:glob:\n\nclaims\n*/*\n```\n"
     if name == "api":

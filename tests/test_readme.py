@@ -96,9 +96,17 @@ def parts(source):
     return first, [ast.unparse(node) for node in cls.body[1:]]
 
 
-def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert target.startswith("http") or (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_links_lead_somewhere(page):
+    """Those between the pages of docs are looked at by `make docs`."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target, _, anchor in re.findall(r"\]\((?!http)([^)#]*)(#([^)]+))?\)", text):
+        assert (ROOT / target).exists(), target
+        there = (ROOT / (target or page)).read_text(encoding="utf-8") if anchor else ""
+        heads = [
+            re.sub(r"[^\w -]", "", head.lower()) for head in re.findall("^#+ (.*)$", there, re.M)
+        ]
+        assert not anchor or anchor in [head.replace(" ", "-") for head in heads], (target, anchor)
 
 
 def test_methods_that_refuse_networks_are_those_named():

@@ -151,10 +151,11 @@ def good(row: choosing.Row) -> list[str]:
     """What speaks for a method, from what it declares."""
     cls = row.method
     kept = "with a constant step and clients that are unlike"
-    absent = "also while clients are absent" if row.name in choosing.ABSENT else "if none is absent"
+    absent = ", if none is absent" if row.some else ""
+    absent = ", also while clients are absent" if row.name in choosing.ABSENT else absent
     given = ", ".join(f"`{k} = {v}`" for k, v in choosing.ABSENT.get(row.name, {}).items())
     found = {
-        f"It reaches the minimiser {kept}, {absent}{f' ({given})' * bool(given)}.": cls.exact,
+        f"It reaches the minimiser {kept}{absent}{f' ({given})' * bool(given)}.": cls.exact,
         "Any number of clients may take part in a round.": row.some,
         "One vector travels each way in a round: the least that there is.": row.light,
         "Clients keep nothing between rounds.": not row.costs.client,
@@ -180,7 +181,9 @@ def bad(row: choosing.Row) -> list[str]:
         and row.name not in choosing.ABSENT,
         "A client must keep its state from round to round: those that are seen once or twice "
         "gain little.": row.some and row.costs.client > 0,
-        f"A round has {row.costs.syncs} exchanges, and waits for the clients in each.": row.costs.syncs > 1,
+        f"A round waits for the clients {row.costs.syncs} times: it has as many exchanges.": (
+            row.costs.syncs > 1
+        ),
         "Every client must take the same number of local steps.": cls.equal_steps,
         "Each client must minimise its regularised problem exactly; networks cannot.": cls.solves,
         f"No robust reduction: {cls.needs_mean}.": not cls.robust and bool(cls.needs_mean),
@@ -289,30 +292,21 @@ def page(title: str, names: Iterable[str]) -> str:
 
 
 def package(name: str) -> str:
-    """A package: what it is for, and its names, or where they are."""
+    """A package: what it is for, and its names."""
     home = import_module(f"undrift.{name}")
-    parts = [f"# undrift.{name}", rst(escaped(inspect.cleandoc(home.__doc__ or "")))]
-    for one in getattr(home, "__all__", []):
-        if one in undrift.__all__ and (link := anchor(one)):
-            parts.append(f"* {{py:obj}}`undrift.{one}`\n" if link else "")
-        else:
-            parts.append(documented(home, one))
-    return "\n".join(parts)
-
-
-def anchor(name: str) -> bool:
-    """Whether the name is documented on a page of ``undrift`` itself, or on a card."""
-    return name not in public_names.PACKAGES
+    about = escaped(inspect.cleandoc(home.__doc__ or ""))
+    parts = [f"# undrift.{name}\n", rst(f".. py:module:: undrift.{name}\n\n{about}")]
+    return "\n".join([*parts, *(documented(home, one) for one in getattr(home, "__all__", []))])
 
 
 def documented(home: ModuleType, name: str) -> str:
-    """A directive for one name."""
+    """A directive for one name, or a link where it is one of ``undrift`` itself."""
+    if home is not undrift and name in undrift.__all__:
+        return f"* {{py:obj}}`undrift.{name}`\n"
     thing, full = getattr(home, name), f"{home.__name__}.{name}"
     if inspect.ismodule(thing):
         title = f".. py:module:: {full}\n   :no-index-entry:\n\n" if full != thing.__name__ else ""
         return f"## {name}\n\n" + rst(f"{title}.. automodule:: {thing.__name__}\n   :members:")
-    if inspect.isclass(thing) and name in public_names.methods():
-        return f"* {{py:obj}}`undrift.{name}`\n"
     if inspect.isclass(thing):
         return rst(
             f".. autoclass:: {full}\n   :members:\n   :exclude-members: Down, Up"
@@ -320,7 +314,8 @@ def documented(home: ModuleType, name: str) -> str:
         )
     if inspect.isroutine(thing):
         return rst(f".. autofunction:: {full}")
-    return rst(f".. py:data:: {full}\n\n{indented(meaning(home, name))}")
+    text = indented(meaning(home, name))
+    return rst(f".. py:data:: {name}\n   :module: {home.__name__}\n\n{text}")
 
 
 def indented(text: str) -> str:
