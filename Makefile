@@ -9,7 +9,9 @@ endif
 QUIET := --quiet --disable-pip-version-check
 LOCKED := install $(QUIET) --require-hashes --no-deps --requirement
 
-.PHONY: demo test suite test-all test-fast test-slow lint types stubs journeys mutants faults bench bench-peers clean
+DOCS := build/site
+
+.PHONY: docs demo test suite test-all test-fast test-slow lint types stubs journeys mutants faults bench bench-peers clean
 
 # torch without CUDA where pip has it at hand (PIP_FIND_LINKS); else that of the index, which on Linux
 # needs the libraries of CUDA: pip check then fails
@@ -42,6 +44,13 @@ test-fast: $(VENV)/tools  ## after an edit: no subprocesses, browsers or long tr
 
 test-slow: $(VENV)/tools  ## hours
 	$(BIN)/python -m pytest -m slow
+
+$(VENV)/docs: $(VENV)/tools requirements-docs.lock  # names of undrift.flower need Flower
+	$(BIN)/python -m pip $(LOCKED) requirements-docs.lock
+	@touch $@
+
+docs: $(VENV)/docs  ## the site, in build/site: open index.html; a warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --doctree-dir build/doctrees docs $(DOCS)
 
 lint: $(VENV)/tools
 	$(BIN)/ruff check .

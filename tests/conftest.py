@@ -62,7 +62,12 @@ def pytest_configure_node(node):
 def pytest_ignore_collect(collection_path, config):
     """The fast suite does not even import files whose tests all take long."""
     fast = "not thorough" in config.option.markexpr and not everything(config)
-    return (fast and collection_path.relative_to(TESTS).as_posix() in THOROUGH) or None
+    return (fast and _named(collection_path) in THOROUGH) or None
+
+
+def _named(path: Path) -> str:
+    """A file of the tests by its place under tests; one of conformance by its place beside them."""
+    return path.relative_to(TESTS if path.is_relative_to(TESTS) else TESTS.parent).as_posix()
 
 
 def further(cases: list[pytest.Item]) -> list[pytest.Item]:
@@ -98,7 +103,7 @@ def pytest_collection_modifyitems(config, items):
     if everything(config):
         return
     for item in items:
-        file = item.path.relative_to(TESTS).as_posix()
+        file = _named(item.path)
         function = getattr(item, "originalname", "")
         if not THOROUGH.isdisjoint({file, f"{file}::{function}"}):
             item.add_marker("thorough")

@@ -39,7 +39,7 @@ MAY_IMPORT = {
 }
 CEILINGS = {
     "core settings": 1465,
-    "methods objectives theory": 1566,
+    "methods objectives theory": 1587,
     "data models": 1756,
     "problems": 3284,
     "engines": 2826,
@@ -50,7 +50,7 @@ CEILINGS = {
     "report plots": 989,
     "federate flower": 1460,
     "tuning": 478,
-    "cli": 1351,
+    "cli": 1370,
     "undrift_papers": 1976,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -32,9 +32,24 @@ def test_packages_of_every_extra_are_pinned(extra):
 
 
 def test_whoever_runs_the_tests_has_every_extra():
-    """But for Ray: the tests of it are skipped where it is not installed."""
+    """But for Ray and for the site: the tests of these are skipped where they are not installed."""
     (own,) = (one for one in EXTRAS["dev"] if one.startswith("undrift["))
-    assert {*own[len("undrift[") : -1].split(",")} == EXTRAS.keys() - {"dev", "ray", "simulation"}
+    assert {*own[len("undrift[") : -1].split(",")} == EXTRAS.keys() - {
+        "dev",
+        "docs",
+        "ray",
+        "simulation",
+    }
+
+
+def test_a_package_has_one_version_in_all_locks():
+    found = {}
+    for lock in ROOT.glob("requirements*.lock"):
+        for one, version in re.findall(
+            r"^([\w.-]+)==(\S+)", lock.read_text(encoding="utf-8"), re.M
+        ):
+            found.setdefault(name(one), {})[version.partition("+")[0]] = lock.name
+    assert {one: versions for one, versions in found.items() if len(versions) > 1} == {}
 
 
 def test_what_installed_packages_need_is_pinned():

@@ -157,6 +157,8 @@ def page() -> str:
     parts = [
         "# Public names",
         "",
+        "*For those who write programs with undrift.* Every name leads to its signature.",
+        "",
         "Everything that `import undrift as ud` offers. Names are typed and load on first use, so",
         "that the import itself is instant. Written by `make stubs`.",
         "",

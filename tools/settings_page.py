@@ -12,6 +12,8 @@ from undrift.cli.listing import settings
 PAGE = Path(__file__).parents[1] / "docs/settings.md"
 HEAD = """# Settings
 
+*For everyone who writes a spec.* Search this page for what you want to set.
+
 What a spec may set, and `undrift.run` with it: the same names in Python as in TOML, a table there
 where there is a table here. `-s training.clip=10` sets one on the command line; `undrift list
 settings` prints this page. Written by `make stubs`.

@@ -63,6 +63,7 @@ def places(tmp_path_factory):
         ("list problems", 0),
         ("show FedCET", 0),
         ("show FedCT", 2),
+        ("cite FedCET", 0),
         ("list objectives", 0),
         ("list objectives --json", 0),
         ("tables", 0),

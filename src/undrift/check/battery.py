@@ -237,6 +237,7 @@ CHECKS = by_name(
     affine, exactness, permutation, duplication, rotation,
     engines_agree, traffic, resumption, purity, bad_clients, drop_outs, documented,
 )  # fmt: skip
+"""Every check of a method, by name."""
 
 
 def examine(cls: type[Method]) -> Iterator[Result]:

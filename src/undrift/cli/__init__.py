@@ -42,6 +42,7 @@ VERBS = {
     "export": "copy a model of a run to a file",
     "list": "list methods, objectives, problems or the settings of a spec",
     "show": "show a method: update, parameters, source",
+    "cite": "print the papers of methods, or undrift itself, as BibTeX",
     "new": "start a method, a problem, a network or an objective of your own",
     "check": "check what a file of your own defines",
     "data": "fetch, describe or verify image sets",

@@ -15,6 +15,7 @@ from undrift.core.method import Method, registry
 from undrift.core.params import section, unknown
 from undrift.data.natural import NaturalCard, cards
 from undrift.methods import find
+from undrift.methods._papers import cited, reference
 from undrift.report.numbers import count
 from undrift.report.table import prose
 
@@ -38,7 +39,8 @@ def main(args: Namespace) -> None:
     if args.json:
         more = {
             "update": update(found),
-            "reference": " ".join(section(found, "References")),
+            "reference": reference(found),
+            "cite": [*cited(found)],
             "parameters": as_tables(explained(found)),
             "source": inspect.getsource(found),
         }
@@ -93,7 +95,8 @@ def remarks(cls: type[Method]) -> dict[str, str]:
         "Assumptions": "; ".join(assumptions(cls)),
         "Local steps": f"no other optimiser: {why}" if why else sgd,
         "Reduction": robust if cls.robust else only,
-        "Reference": " ".join(section(cls, "References")),
+        "Reference": reference(cls),
+        "Cited as": f"{', '.join(cited(cls))} (undrift cite {cls.__name__})",
     }
 
 

@@ -48,7 +48,9 @@ class Round:
 Declared: TypeAlias = Any
 """A record of the class that a method declares; an overriding function names its own."""
 Reduction = Literal["mean", "sum", "stack", "pick"]
+"""What the server makes of the uploads of a phase: one vector, all of them, or one client's."""
 Who = Literal["cohort", "all", "one"]
+"""Who takes part in a phase."""
 
 registry: dict[str, type[Method]] = {}
 """Every concrete method by name."""
