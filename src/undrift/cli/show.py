@@ -12,7 +12,7 @@ from undrift.cli.output import refuse, result, result_as, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
-from undrift.core.params import section, unknown
+from undrift.core.params import unknown
 from undrift.data.natural import NaturalCard, cards
 from undrift.methods import find
 from undrift.methods._papers import cited, reference
