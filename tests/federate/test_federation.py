@@ -196,7 +196,7 @@ def test_nodes_that_are_missing_are_named_by_their_keys(tmp_path):
     keys = {"0": "north", "7": "south"}
     session.spoil = lambda asked, reply: [Packet({"name": "n0", "version": __version__})]
     federation = FlowerFederation(session, chosen, print, keys)
-    with pytest.raises(NoFederation, match=r"\(node n0\); missing: key south"):
+    with pytest.raises(NoFederation, match=r": \(key north, node n0\); missing: key south"):
         federation.gather()
 
 

@@ -104,6 +104,19 @@ def test_keys_are_not_overwritten(tmp_path, capsys):
     assert (folder / "ca.crt").read_bytes() == before and "--keys" in capsys.readouterr().err
 
 
+def test_keys_for_too_few_nodes_are_refused_before_anybody_is_waited_for(keys, tmp_path, capsys):
+    spec = tmp_path / "spec.toml"
+    spec.write_text(
+        'name = "a"\nrounds = 1\n[problem]\nname = "quadratic"\nclients = 3\n'
+        '[[method]]\nname = "FedAvg"\nlr = 0.1\n'
+    )
+    with pytest.raises(SystemExit) as end:
+        undrift(["federate", str(spec), "--listen", "127.0.0.1:9", "--keys", str(keys)])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and f"{keys} has the keys of 2 nodes for 3 clients" in said
+    assert "undrift federate keys --nodes 3" in said
+
+
 def handshake(server, client, name):
     here, there = socket.socketpair()
 

@@ -82,7 +82,7 @@ def test_a_node_that_may_join(check):
     code, found = check("--check", "spec.toml", "--data", "site")
     assert code == 0 and [*found] == ["key", "server", "data"]
     assert all(right for right, _ in found.values())
-    assert "samples 3, dim 2" in found["data"][1] and "['0', '1']" in found["data"][1]
+    assert found["data"][1] == "3 training samples, 2 weights, classes 0, 1"
     code, found = check("--check")
     assert code == 0 and [*found] == ["key", "server"]
 

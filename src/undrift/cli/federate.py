@@ -76,6 +76,11 @@ def main(args: Namespace) -> int:
         refuse([text], remedy)
     if args.local is not None and args.local != spec.problem.clients:
         spec = load(args.spec, [*flags, f"problem.clients={args.local}"])
+    need = spec.problem.clients
+    have = len([*args.keys.glob("*.pub")]) if args.listen and args.keys else need
+    if have < need:
+        remedy = f"undrift federate keys --nodes {need} makes them"
+        refuse([f"{args.keys} has the keys of {have} nodes for {need} clients"], remedy)
     folder = Folder(args.out / spec.name)
     if is_left(spec, folder, args, longer=False):
         return federate(spec, folder, args)

@@ -123,7 +123,10 @@ class FlowerFederation(ClientExchange):
             different = {json.dumps(about[field]) for about in said}
             if len(different) > 1:
                 listed = ", ".join(f"{self.who(i)}: {about[field]}" for i, about in enumerate(said))
-                remedy = "labels = [...] and features = N make files alike that miss some"
+                remedy = (
+                    "look at the files that differ first: labels = [...] and features = N are for "
+                    "classes that a client never has, and for last columns that are zero there"
+                )
                 raise NoFederation(f"the clients do not have the same {field} ({listed}); {remedy}")
         for client, about in enumerate(said):
             if not isinstance(about["samples"], int) or about["samples"] < 1:

@@ -141,7 +141,8 @@ class Joined(AbstractContextManager["Joined"]):
         """Why the SuperNode ended, as far as it said so."""
         _, found, words = self._logged().rpartition("ERROR")
         if not found:
-            return f"it was killed or broke off (exit code {self._processes['supernode'].code})"
+            code = self._processes["supernode"].code
+            return "the server has ended" if code == 0 else f"it was killed or broke off ({code})"
         words = " ".join(words.partition("For more information")[0].lstrip(" :").split())[:300]
         if compat.UNKNOWN_KEY in words:
             words += (

@@ -57,4 +57,5 @@ def introduced(config: NodeConfig, spec: Path) -> str:
         worker = ClientWorker(config._replace(states=Path(states)))
         worker.spec = sent_spec(spec.read_text(encoding="utf-8"), {}, None)
         about = worker.hello(Packet({"constants": False})).table
-        return ", ".join(f"{k} {v}" for k, v in about.items() if k not in ("name", "digest"))
+        classes = f", classes {', '.join(about['classes'])}" if about.get("classes") else ""
+        return f"{about['samples']} training samples, {about['dim']} weights{classes}"

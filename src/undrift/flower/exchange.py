@@ -68,10 +68,16 @@ class Member(NamedTuple):
 
     node: str
     about: About
+    key: str
 
     def __str__(self) -> str:
         number = f"client {self.about['part']} " if "part" in self.about else ""
-        return f"{number}(node {self.about['name']})"
+        return f"{number}({self.called})"
+
+    @property
+    def called(self) -> str:
+        """By its key, if that is known, and by the name that it gave itself."""
+        return (f"key {self.key}, " if self.key else "") + f"node {self.about['name']}"
 
 
 class Asking:
@@ -138,8 +144,8 @@ class ClientExchange:
         return Packet(table, packet.content + once)
 
     def who(self, client: int) -> str:
-        """A client, with the name of its node."""
-        return f"client {client} (node {self._members[self._order[client]].about['name']})"
+        """A client, with the names of its key and its node."""
+        return f"client {client} ({self._members[self._order[client]].called})"
 
     # -- who is there ---------------------------------------------------------------------------
 
@@ -166,8 +172,9 @@ class ClientExchange:
     def _joined(self) -> str:
         """Who has joined and, where clients have numbers or keys, who has not."""
         members = [*self._members.values()]
-        text = f"{len(members)} of {self.clients} clients have joined: "
-        text += ", ".join(sorted(map(str, members)))
+        text = f"{len(members)} of {self.clients} clients have joined"
+        if members:
+            text += f": {', '.join(sorted(map(str, members)))}"
         nodes = {member.node for member in members}
         missing = [f"key {name}" for node, name in self.keys.items() if node not in nodes]
         if any("part" in member.about for member in members):
@@ -197,7 +204,7 @@ class ClientExchange:
             return self._cannot_join(
                 name, f"{before} is the same client: stop one of them, or give it another number"
             )
-        self._members[place] = Member(node, about)
+        self._members[place] = Member(node, about, self.keys.get(node, ""))
         if asking is not None and before is not None and before.node != node:
             client = self._order.index(place)
             if client in asking.pending:
