@@ -46,6 +46,7 @@ copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # that of furo underlines names
 html_title = f"undrift {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

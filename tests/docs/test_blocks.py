@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from undrift.cli import main
+from undrift.core import registry
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -107,7 +108,10 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     random = torch.get_rng_state()
     modules, precision = set(sys.modules), torch.get_default_dtype()
+    methods = dict(registry)
     yield tmp_path
+    for name in registry.keys() - methods:
+        del registry[name]
     torch.set_rng_state(random)
     torch.set_default_dtype(precision)
     for name in set(sys.modules) - modules:
