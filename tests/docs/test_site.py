@@ -59,6 +59,17 @@ def test_a_card_says_what_its_method_declares(written):
     assert "| 27 | 108 | 2,700 | 10 of 24 |" in scaffold
 
 
+def test_every_page_says_who_it_is_for(written):
+    ours = {page.name: page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md")}
+    for part in ("README", "claims"):
+        name = f"reproductions/{part}.md"
+        ours[name] = (ROOT / "docs" / name).read_text("utf-8")
+    cards = [name for name in written if name.startswith(("methods/", "api/"))]
+    pages = {**ours, **{name: written[name] for name in written.keys() - set(cards)}}
+    del pages["index.md"]  # which is for all of them
+    assert [name for name, text in pages.items() if text.split("\n\n")[1][:5] != "*For "] == []
+
+
 def test_every_command_says_what_it_does(written):
     heads = re.findall(r"^## undrift (\w+)$", written["cli.md"], re.MULTILINE)
     assert heads == [*VERBS, *added()]

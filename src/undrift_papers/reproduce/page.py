@@ -41,9 +41,9 @@ INDEX = "README.md"
 PICTURE = "agreement.png"
 CLAIMS, CLAIMED = "claims.md", "What the five papers claim, and what we see"
 BY_CLAIM = (
-    "Generated. A claim is what the text of a paper says of a table or figure, in its own words;"
-    " under each answer are the items that it was judged by, whose pages have the numbers. [How it"
-    " is judged](README.md#how-it-is-judged)."
+    "*For those who ask whether a paper's claim holds.* A claim is what the text of a paper says of"
+    " a table or figure, in its own words; under each answer are the items that it was judged by,"
+    " whose pages have the numbers. [How it is judged](README.md#how-it-is-judged)."
 )
 ANSWERS = ("yes", "no", UNTOLD, OPEN)
 GREY = (
