@@ -31,7 +31,7 @@ extensions = [
     "sphinx-mathjax-offline",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["**/*.ipynb_checkpoints"]
+exclude_patterns = ["**/*.ipynb_checkpoints", "notebooks/runs"]
 nb_execution_mode = "off"  # notebooks show the outputs they were saved with; tests run them
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # else these come from another host
 myst_enable_extensions = ["dollarmath"]
