@@ -8,9 +8,13 @@ from concurrent.futures import Future
 import pytest
 
 import undrift as ud
+from undrift.cli import main
 from undrift.records.folder import BadFolder
+from undrift.report.comparison import unequal
 from undrift.spec.errors import BadSpec, Origin
 from undrift.spec.reader import Reader, load
+from undrift.spec.space import TuningNote
+from undrift.spec.user_files import execute
 from undrift.tuning.tune import begin, tune_spec
 
 GRID = [0.01, 0.02, 0.04, 0.08]
@@ -94,6 +98,65 @@ def test_another_search_does_not_go_on_in_its_folder(tmp_path):
     with pytest.raises(BadFolder, match="another search"):
         begin(spec(rounds=30), tmp_path / "t")
     begin(spec(rounds=30), tmp_path / "t", afresh=True)
+
+
+OWN = """
+from undrift.methods._shared import LocalSGD
+
+
+class Own(LocalSGD):
+    \"\"\"Averages.\"\"\"
+
+    def server(self, x0):
+        return self.Server(x=x0)
+
+    def merge(self, s, up, cohort):
+        return self.Server(x=s.x + up.dy)
+"""
+
+
+def test_a_search_goes_on_neither_with_other_code_nor_where_it_is_to_begin_again(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    file = tmp_path / "own.toml"
+    file.write_text(
+        'name = "own"\nrounds = 8\nsteps = 2\n[problem]\nname = "quadratic"\nclients = 3\n'
+        '[[method]]\nfile = "own.py"\nname = "Own"\nlr = [0.01, 0.02]\n'
+    )
+    assert main(["tune", str(file)]) == 0
+    (kept,) = (tmp_path / "runs/own-tuning/tried").iterdir()
+    before = kept.read_bytes()
+    (tmp_path / "own.py").write_text(OWN.replace("+ up.dy", "+ 0.01 * up.dy"))
+    with pytest.raises(SystemExit, match="2"):
+        main(["tune", str(file)])
+    assert kept.read_bytes() == before
+    assert "by its own.py: --overwrite replaces it" in capsys.readouterr().err
+    assert main(["tune", str(file), "--overwrite"]) == 0
+    assert kept.read_bytes() != before
+
+
+def test_a_search_of_a_program_knows_its_code_by_its_source(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for change in ("+ up.dy", "+ up.dy", "+ 0.5 * up.dy"):
+        (tmp_path / "own.py").write_text(OWN.replace("+ up.dy", change))
+        own = execute(tmp_path / "own.py").methods["Own"]
+        try:
+            found.append(ud.tune(own(lr=0.02), "quadratic", rounds=8, steps=2, save="t"))
+        except BadFolder as error:
+            assert "space.toml" in str(error)
+    assert len(found) == 2
+
+
+def test_only_what_was_asked_for_makes_tuning_unequal():
+    extended = TuningNote(over="lr", settings=15, gradients=90_000, by="gap", asked=7)
+    early = TuningNote(over="lr", settings=7, gradients=900, by="gap", asked=7)
+    fewer = TuningNote(over="lr", settings=7, gradients=90_000, by="gap", asked=3)
+    assert unequal({"a": extended, "b": early}) == "" == unequal({"a": None})
+    said = "unequal tuning: others by up to 7 settings, b by 3, c by 0"
+    assert unequal({"a": extended, "b": fewer, "c": None}) == said
 
 
 def test_seeds_of_trials_are_not_those_that_are_shown():

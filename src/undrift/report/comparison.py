@@ -15,7 +15,6 @@ from undrift.records.folder import METRIC_SAMPLES, PYTHON, BadFolder, Folder, Ou
 from undrift.records.journal import RunRecord
 from undrift.records.part import WHOLE, RunPart
 from undrift.records.rows import METRICS, Key, key_of
-from undrift.report.numbers import names
 from undrift.report.summary import ON, aim, summarise
 from undrift.report.table import Table
 from undrift.report.tables import Document, MethodSetting, differences, results
@@ -278,15 +277,14 @@ def other_problems(runs: Sequence[RunOnDisk]) -> str:
 
 
 def unequal(tuned: Mapping[str, TuningNote | None]) -> str:
-    """A warning where methods were tuned by unequal effort; empty otherwise."""
-    spent = {name: (n.settings, n.gradients) if n else (0, 0) for name, n in tuned.items()}
-    most = [max(counts) for counts in zip(*spent.values(), strict=True)]
-    less = [
-        label
-        for label, counts in spent.items()
-        if any(UNEQUAL * n < top for n, top in zip(counts, most, strict=True))
-    ]
-    text = f"unequal tuning: {names(less)} had no tuning, or less than half of that of others"
+    """A warning where methods were tuned by unequal effort; empty otherwise.
+
+    Extensions of a grid do not count, nor do gradients: who reaches a target early spends few.
+    """
+    tried = {name: (n.asked or n.settings) if n else 0 for name, n in tuned.items()}
+    most = max(tried.values(), default=0)
+    less = [f"{name} by {n}" for name, n in tried.items() if UNEQUAL * n < most]
+    text = f"unequal tuning: others by up to {most} settings, {', '.join(less)}"
     return text if less else ""
 
 

@@ -139,6 +139,7 @@ class TuningNote(Record):
         settings: how many settings were tried.
         gradients: what that took, of all clients together.
         by: what they were compared by, in words.
+        asked: how many of the settings were asked for; the others came when the grid was extended.
     """
 
     owner = "tuned"
@@ -147,6 +148,7 @@ class TuningNote(Record):
     settings: Count
     gradients: Natural
     by: str
+    asked: Natural = 0
 
     def __str__(self) -> str:
         return f"{self.over}, {self.settings} setting{'s' * (self.settings > 1)}"

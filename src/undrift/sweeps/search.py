@@ -74,6 +74,8 @@ class Tuned:
     """The name of the number that settings were compared by."""
     open_ends: list[str] = dataclasses.field(default_factory=list)
     """What the best value of is still the least or the largest that was tried, of a grid."""
+    asked: int = 0
+    """Settings of the grid that was given, without those by which it was extended."""
 
     @property
     def grid(self) -> dict[str, list[float]]:
@@ -192,13 +194,14 @@ class Search:
                 break
             values = values | new
             wanted = {name: new.get(name, [value]) for name, value in best.items()}
-        return self.found(open_ends)
+        asked = math.prod(map(len, grid.values()))
+        return dataclasses.replace(self.found(), open_ends=open_ends, asked=asked)
 
-    def found(self, open_ends: Sequence[str] = ()) -> Tuned:
+    def found(self) -> Tuned:
         """The best of all that were tried."""
         best = dict(self.best())
         method = self.make(parted(best)[0], next(iter(self.problems.values())))
-        return Tuned(best, method, self.runs, self.rounds, self.goal, self.column, list(open_ends))
+        return Tuned(best, method, self.runs, self.rounds, self.goal, self.column)
 
     @property
     def runs(self) -> list[Tried]:

@@ -121,6 +121,7 @@ def note(found: Tuned) -> TuningNote:
         settings=found.settings,
         gradients=found.gradients,
         by=found.by,
+        asked=found.asked,
     )
 
 

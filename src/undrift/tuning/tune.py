@@ -18,7 +18,7 @@ from undrift.core.options import OF_RUNS, RunOptions
 from undrift.core.params import BadParameters, made
 from undrift.core.problem import Problem
 from undrift.core.stopping import USUALLY, EarlyStopping, Goal
-from undrift.records.folder import BadFolder, Recipe
+from undrift.records.folder import BadFolder, Recipe, digests
 from undrift.records.folder import made as made_folder
 from undrift.runs.api import DEFAULTS
 from undrift.runs.calls import Methods, Save, experiment_of, settle
@@ -223,14 +223,16 @@ def begin(recipe: Recipe, folder: Path, afresh: bool = False) -> None:
     file, document = folder / SPACE, recipe.document()
     if isinstance(recipe, Spec):
         document["tune"] = as_toml(recipe.tune)
-    asked = toml(document)
-    if file.exists() and file.read_text(encoding="utf-8") != asked:
-        if not afresh:
-            text = f"{folder} holds another search: --overwrite replaces it, or use -s name=NAME"
-            raise BadFolder(text)
+    asked = {**recipe.sources, SPACE: toml(document).encode()}
+    there = {name: (folder / name).read_bytes() for name in asked if (folder / name).exists()}
+    if afresh:
         shutil.rmtree(folder / TRIED, ignore_errors=True)
+    elif file.exists() and there != asked:
+        changed = ", ".join(name for name in asked if there.get(name) != asked[name])
+        text = f"{folder} holds another search, by its {changed}: --overwrite replaces it"
+        raise BadFolder(f"{text}, or use -s name=NAME, in Python another folder")
     made_folder(folder)
-    for name, content in {**recipe.sources, SPACE: asked.encode()}.items():
+    for name, content in asked.items():
         write_whole(folder / name, content)
 
 
@@ -308,7 +310,8 @@ def tune(
         text = "several processes need a named problem and methods of undrift's own"
         raise BadParameters("tune", {"jobs": text})
     else:
-        asked = as_toml({"space": wanted, "tune": how})
+        known = {name: str(value) for name, value in digests(vars(experiment)).items()}
+        asked = as_toml({"space": wanted, "tune": how, "code": known})
         recipe = dataclasses.replace(recipe, tables=recipe.tables | asked)
     if folder:
         begin(recipe, folder)
