@@ -47,11 +47,11 @@ CEILINGS = {
     "spec": 712,
     "records runs": 2808,
     "check": 768,
-    "report plots": 989,
+    "report plots": 968,
     "federate flower": 1466,
     "tuning": 481,
     "cli": 1370,
-    "undrift_papers": 1976,
+    "undrift_papers": 2005,
 }
 """Statements of rooms; what is in no room is counted with none."""
 SAYING_WHY = tuple(
