@@ -309,8 +309,10 @@ def documented(home: ModuleType, name: str) -> str:
         return f"## {name}\n\n" + rst(f"{title}.. automodule:: {thing.__name__}\n   :members:")
     if inspect.isclass(thing):
         return rst(
-            f".. autoclass:: {full}\n   :members:\n   :exclude-members: Down, Up"
-            "\n   :inherited-members: BaseException, Exception, Executor, Module"
+            f".. autoclass:: {full}\n   :members:"
+            "\n   :exclude-members: Down, Up, set_fit_request, set_score_request"
+            "\n   :inherited-members: BaseEstimator, BaseException, ClassifierMixin, Exception, Module, "
+            "Executor, _MetadataRequester"
         )
     if inspect.isroutine(thing):
         return rst(f".. autofunction:: {full}")
