@@ -34,7 +34,7 @@ from undrift.check.federations import (
     random_clients,
     random_rounds,
 )
-from undrift.core.method import Exchange, Method
+from undrift.core.method import Exchange, Method, returned
 from undrift.core.problem import Problem
 from undrift.core.struct import Struct
 from undrift.engines import Engine, Simulate, Wire
@@ -46,6 +46,8 @@ from undrift.problems.quadratic import Quadratic
 
 MANY = 24
 """Rounds composed before a map with random communication is squared."""
+RETURNS = {"work": ("Client", "Up"), "merge": ("Server",)}
+"""The functions that are watched, and what they return."""
 DRAWN = "it draws clients by their numbers"
 """Why renamed clients may give another model."""
 
@@ -342,19 +344,20 @@ class _Watched:
         self._phase = phase
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._phase, name)
-        return _twice(name, found) if name in ("work", "merge") else found
+        return _twice(self._phase, name) if name in RETURNS else getattr(self._phase, name)
 
 
-def _twice(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+def _twice(phase: Exchange, name: str) -> Callable[..., Any]:
     """``work`` or ``merge``, whose first two arguments are records; of what comes third only the
     gradients of local work change.
     """
 
+    step = getattr(phase, name)
+
     def watched(one: Struct, other: Struct, third: Any) -> Any:
         kept = [record.map(Tensor.clone) for record in (one, other)]
         spent = vars(third).get("gradients")
-        first = step(one, other, third)
+        first = returned(phase, name, step(one, other, third), *RETURNS[name])
         if spent is not None:
             third.gradients = spent
         second = step(one, other, third)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from undrift._device import upload
-from undrift.core.local import Direction, Grad, Iterate, Step, Until
+from undrift.core.local import Direction, Grad, Iterate, Local, Step, Until
 from undrift.core.method import Method
 from undrift.core.optimisers import Optimiser
 from undrift.core.options import Training
@@ -46,7 +46,7 @@ class Common(NamedTuple):
     training: Training
 
 
-class Descent:
+class Descent(Local):
     """What every ``f`` shares: the numbers of its order, and local SGD.
 
     A group of clients on a thread raises :class:`Halted` at a step once ``halted()``.
