@@ -113,8 +113,9 @@ class Engine:
         self.memory = self.needs(method, problem, self.cohort, self.own)
         self.clock = Clock(method, self.steps, self.cohort, self.streams, options.schedule)
         part = options.batch if options.training.accumulate > 1 else None
-        epochs = options.epochs is not None
-        self.batches = Batches(self.streams, problem, options.drawn, epochs, part)
+        self.batches = Batches(
+            self.streams, problem, options.drawn, epochs=options.epochs is not None, part=part
+        )
         self.judging = options.judge or Judging()
         # A round that needs everybody is not skipped because of a length alone.
         unbounded = self.judging.norm == "off" or method.participation == "full"
@@ -132,8 +133,7 @@ class Engine:
                 self.parts.append(self.faulty)
             if planned.mislabels:
                 at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
-        training = options.training
-        self.common = Common(method, problem, at_clients, self.x0, self.batches, training)
+        self.common = Common(method, problem, at_clients, self.x0, self.batches, options.training)
         self.round = self.phase = 0
         self.ledger, self.troubles = Ledger(), Troubles()
         self.rejections: list[Rejection] = []
