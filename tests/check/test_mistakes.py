@@ -2,8 +2,8 @@
 
 import pytest
 
-from undrift.check import CHECKS
-from undrift.check.checks import results
+from undrift.check import CHECKS, failures
+from undrift.check.checks import Failure, results
 from undrift.check.template import write
 from undrift.spec.user_files import execute
 
@@ -97,3 +97,49 @@ def test_a_scratch_that_no_phase_kept_is_named(tmp_path, wrong):
     (ended,) = results(cls, {"purity": CHECKS["purity"]})
     sentence = "Mine.Client has no g yet: no phase of this round has kept one"
     assert "(mine.py:23)" in ended.failure and sentence in ended.failure
+
+
+def changed(folder, text, wrong):
+    file = write("Mine", folder)
+    code = file.read_text(encoding="utf-8")
+    assert code.count(text) == 1
+    file.write_text(code.replace(text, wrong), encoding="utf-8")
+    (cls,) = execute(file).methods.values()
+    return cls
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "first", "said"),
+    [
+        (
+            "        c = me.c -",
+            "        me.c.mul_(0.5)\n        c = me.c -",
+            "purity",
+            "arguments: c",
+        ),
+        ("dy=y - got.x", "dy=(y - got.x) / (y - got.x).norm()", "duplication", "client twice"),
+        (
+            "dy=y - got.x",
+            "dy=y - got.x - 0.1 * (y - got.x).mean(0)",
+            "engines_agree",
+            "over dim=-1 alone",
+        ),
+    ],
+)
+def test_the_reason_comes_before_what_it_damages(tmp_path, text, wrong, first, said):
+    found = failures(changed(tmp_path, text, wrong))
+    assert next(iter(found)) == first and said in found[first]
+
+
+def test_the_first_cost_that_differs_is_named(tmp_path):
+    """Clients side by side have rows ``[C, d]``, and take one gradient more here."""
+    text = "        c = me.c - got.c"
+    cls = changed(tmp_path, text, f"        y.dim() > 1 and f.grad(y)\n{text}")
+    with pytest.raises(Failure, match=r"^simulate counts gradients = \d+, wire \d+$"):
+        CHECKS["engines_agree"](cls)
+
+
+def test_a_parameter_without_a_type_is_named(tmp_path):
+    cls = changed(tmp_path, "    lr: Positive\n", "    lr = 0.1\n")
+    with pytest.raises(Failure, match="lr needs a type to be a parameter: lr: Positive = "):
+        CHECKS["documented"](cls)

@@ -135,7 +135,8 @@ class Method(Exchange, Record):
     paper: ClassVar[str] = ""
     participation: ClassVar[Literal["partial", "full"]] = "partial"
     exact: ClassVar[bool] = False
-    """Reaches the minimiser on heterogeneous strongly convex problems with a constant step."""
+    """Reaches the minimiser on heterogeneous strongly convex problems with a constant step, where
+    all clients take part in every round."""
     equal_steps: ClassVar[bool] = False
     """Every client must take the same number of local steps."""
     coordinatewise: ClassVar[bool] = False
