@@ -50,6 +50,22 @@ def test_names_that_cannot_be_taken(place, capsys):
     assert code == 1 and "file" in err
 
 
+def test_what_stops_several_checks_is_said_once(place, capsys):
+    told(capsys, "new", "method", "Mine")
+    text = (place / "mine.py").read_text()
+    (place / "mine.py").write_text(text.replace("def work(", "def wrok("))
+    code, out, _ = told(capsys, "check", "mine.py")
+    assert code == 1 and out.count("Mine has no work: write work(self, me, got, f)") == 1
+    assert "  FAILED  traffic: the same as purity\n" in out
+
+
+@pytest.mark.parametrize("name", ["spec.toml", "none.py"])
+def test_what_is_no_python_file_is_told_what_to_give(place, capsys, name):
+    (place / "spec.toml").write_text("rounds = 1\n")
+    code, _, err = told(capsys, "check", name)
+    assert code == 2 and err == f"{name}: no Python file; give the .py file to check\n"
+
+
 def test_what_is_wrong_is_said_in_words(place, capsys):
     told(capsys, "new", "method", "Mine")
     text = (place / "mine.py").read_text()
@@ -77,7 +93,7 @@ def test_every_method_of_a_file_is_checked(place, capsys):
 
 def test_files_that_cannot_be_loaded(place, capsys):
     code, out, err = told(capsys, "check", "nothing.py")
-    assert code == 2 and out == "" and err.startswith("nothing.py: FileNotFoundError")
+    assert code == 2 and out == "" and err.startswith("nothing.py: no Python file")
     (place / "bad.py").write_text("x = 1\ny = 1 / 0\n")
     code, out, err = told(capsys, "check", "bad.py")
     assert code == 2 and out == "" and err == "bad.py:2: ZeroDivisionError: division by zero\n"

@@ -22,13 +22,21 @@ class Pair(State):
 
 def test_records_hold_what_is_declared_and_nothing_else():
     one = Pair(a=1)
-    assert (one.a, one.b, Pair.vectors, Pair.scratch) == (1, None, ("a",), ("b",))
+    assert (one.a, Pair.vectors, Pair.scratch) == (1, ("a",), ("b",))
+    with pytest.raises(AttributeError, match="Pair has no b yet: no phase of this round has kept"):
+        one.b  # noqa: B018
+    with pytest.raises(AttributeError, match="Pair has no field c; it has a, b"):
+        one.c  # noqa: B018
     assert one.replace(b=2).items() == [("a", 1), ("b", 2)]
     assert one.replace(b=2).lasting().items() == [("a", 1)]
     with pytest.raises(TypeError, match="a is missing"):
         Pair(b=1)
     with pytest.raises(TypeError, match="no field c; it has a, b"):
-        Pair(a=1, c=2)
+        Pair(c=2)
+    with pytest.raises(TypeError, match="Empty has no field a; it has none"):
+        type("Empty", (State,), {})(a=1)
+    with pytest.raises(TypeError, match="a Scratch one of a state"):
+        type("Bad", (Message,), {"__annotations__": {"g": Scratch}})
     with pytest.raises(AttributeError, match="frozen"):
         one.a = 3
     with pytest.raises(TypeError, match="a field is a Vec, a Sparse or a Scratch, not int"):
@@ -173,7 +181,7 @@ def test_the_server_holds_and_sends_its_point_unless_declared_otherwise():
     assert (phase.who, phase.reduction) == ("cohort", "mean")
     assert Plain.Server.vectors == phase.Down.vectors == ("x",)
     assert phase.send(Plain().server(3.0)).x == 3.0
-    assert Method.phases(Method(), Round(0, [1])) == []
+    assert Method.phases(Method(), Round(0, [1])) == [Method()]
 
 
 def test_who_and_how_can_depend_on_hyper_parameters():

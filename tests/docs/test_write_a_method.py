@@ -19,13 +19,15 @@ MISTAKES = {
     "written in place": ("        c = me.c", "        me.c.mul_(0.5)\n        c = me.c"),
     "kept on self": ("        y = f.sgd", "        self.last = got.x\n        y = f.sgd"),
     "a norm over": ("dy=y - got.x", "dy=(y - got.x) / (y - got.x).norm()"),
+    "only `self.Up": ("return self.Client(c=c), self.Up", "return self.Up"),
+    "a misspelt": ("+ got.c)", "+ got.cc)"),
     "an undocumented": ("        lr: eta, the local step size.\n", ""),
 }
 
 
 def test_each_row_is_tried():
     rows = [row for row in SAYS if row != "mistake" and set(row) != {"-"}]
-    assert [row.startswith(start) for row, start in zip(rows, MISTAKES, strict=True)] == [True] * 8
+    assert [row.startswith(start) for row, start in zip(rows, MISTAKES, strict=True)] == [True] * 10
 
 
 @pytest.mark.thorough

@@ -96,6 +96,20 @@ def test_gradients_are_counted_where_they_are_computed():
             assert engine.ledger.gradients == expected, (name, kind)
 
 
+class Anchored(FedAvg, abstract=True):
+    """Asks for the gradient on all samples inside its local steps."""
+
+    def work(self, me, got, f):
+        return me, self.Up(dy=f.sgd(got.x, self.lr, lambda y, grad: grad(y) + f.grad(y)) - got.x)
+
+
+def test_a_client_that_is_done_spends_no_gradients():
+    for kind in (Simulate, Wire):
+        engine = kind(Anchored(lr=0.01), quadratic(), steps=[1, 2, 3, 4])
+        after(2, engine)
+        assert engine.ledger.gradients == 2 * 2 * (1 + 2 + 3 + 4), kind
+
+
 def test_ledger_of_a_partial_cohort():
     problem = least_squares()
     engine = Wire(Scaffold(lr=0.01), problem, steps=2, cohort=3)

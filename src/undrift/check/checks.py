@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from undrift.core.params import meanings
+from undrift.core.params import hints, meanings, section
 from undrift.problems.randomness import generators
 from undrift.spec.user_files import OWN
 
@@ -42,6 +42,8 @@ def expect_meanings(cls: type) -> None:
     """Fail unless the docstring of a dataclass explains each of its fields."""
     missing = [f.name for f in dataclasses.fields(cls) if f.name not in meanings(cls)]
     expect(not missing, f"the docstring explains no {', '.join(missing)} under Args")
+    for name in {line.partition(":")[0] for line in section(cls, "Args")} & vars(cls).keys():
+        expect(name in hints(cls), f"{name} needs a type to be a parameter: {name}: Positive = ...")
 
 
 def close(one: Tensor, other: Tensor, tolerance: float = 1e-9) -> bool:

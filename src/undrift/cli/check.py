@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from undrift.cli.output import FAILED, OK, result, result_json, say
+from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.cli.parser import Parser
 from undrift.report.numbers import count
 from undrift.spec.user_files import execute
@@ -27,6 +27,8 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
+    if args.file.suffix != ".py" or not args.file.is_file():
+        refuse([f"{args.file}: no Python file; give the .py file to check"])
     plugin = execute(args.file)
     say("One moment: loading torch.")
     from undrift.check.found import checked
@@ -51,7 +53,13 @@ def examine(thing: Checked, as_json: bool) -> dict[str, str]:
         ended.append(check)
         word, text = "passed", check.title
         if check.failure:
-            word, text = "FAILED", check.failure
+            word, text = (
+                "FAILED",
+                next(
+                    (f"the same as {o.name}" for o in ended[:-1] if o.failure == check.failure),
+                    check.failure,
+                ),
+            )
         elif check.inapplicable:
             word, text = "skipped", check.inapplicable
         tell(f"  {word}  {check.name}: {text}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from undrift.core.struct import State, Vec
 
@@ -19,6 +19,12 @@ Until = Callable[[Iterate], Vec]
 
 class Local(Protocol):
     """``f``: a client's own problem, as a method sees it."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            offers = {one for one in (*Local.__annotations__, *vars(Local)) if one[0] != "_"}
+            raise AttributeError(f"f has no {name}; it has {', '.join(sorted(offers))}")
 
     round: int
     """The number of rounds completed before this one."""

@@ -77,15 +77,24 @@ class Exchange:
 
     def send(self, s: Declared) -> Message:
         """What every participant receives: by default the server's fields that Down names."""
+        if lacking := set(self.Down.vectors).difference(s.names):
+            raise TypeError(
+                f"{self.Down.__qualname__} has a field {min(lacking)}, which "
+                f"{type(s).__qualname__} lacks; it has {', '.join(s.names)}"
+            )
         return self.Down(**{name: getattr(s, name) for name in self.Down.vectors})
 
     def work(self, me: Declared, got: Declared, f: Local) -> tuple[Declared, Message]:
         """The client's new state and its upload."""
-        raise NotImplementedError(f"{type(self).__qualname__} has no work")
+        raise NotImplementedError(
+            f"{type(self).__qualname__} has no work: write work(self, me, got, f)"
+        )
 
     def merge(self, s: Declared, up: Declared, cohort: Cohort) -> Declared:
         """The server's new state from the reduced uploads."""
-        raise NotImplementedError(f"{type(self).__qualname__} has no merge")
+        raise NotImplementedError(
+            f"{type(self).__qualname__} has no merge: write merge(self, s, up, cohort)"
+        )
 
     def centre(self, s: Declared) -> Message | None:
         """The upload of a client that did nothing, from which reductions that clip measure.
@@ -126,7 +135,8 @@ class Method(Exchange, Record):
     paper: ClassVar[str] = ""
     participation: ClassVar[Literal["partial", "full"]] = "partial"
     exact: ClassVar[bool] = False
-    """Reaches the minimiser on heterogeneous strongly convex problems with a constant step."""
+    """Reaches the minimiser on heterogeneous strongly convex problems with a constant step, where
+    all clients take part in every round."""
     equal_steps: ClassVar[bool] = False
     """Every client must take the same number of local steps."""
     coordinatewise: ClassVar[bool] = False
@@ -232,7 +242,8 @@ class Method(Exchange, Record):
     def exchanges(self) -> list[Exchange]:
         """Every exchange that the method declares."""
         nested: list[Exchange] = [kind(self) for kind in self.nested]
-        return [*nested, self] if type(self).work is not Method.work else nested
+        mine = type(self).work is not Method.work or type(self).merge is not Method.merge
+        return [*nested, self] if mine or not nested else nested
 
     def refuse(
         self,
@@ -320,6 +331,19 @@ class Method(Exchange, Record):
         """Whether steps, exchanges and blocks of all rounds are equal: none is overridden."""
         declared = Method.local_steps, Method.phases, Method.blocks
         return (cls.local_steps, cls.phases, cls.blocks) == declared
+
+
+def returned(owner: Exchange, function: str, found: Any, *names: str) -> Any:
+    """What a function of a method has returned, if it is one record of each of these classes."""
+    several = found if isinstance(found, tuple) else (found,)
+    kinds = [getattr(owner, name) for name in names]
+    if len(several) != len(kinds) or not all(map(isinstance, several, kinds)):
+        did = ["None" if one is None else type(one).__name__ for one in several]
+        raise TypeError(
+            f"{type(owner).__qualname__}.{function} must return {' and '.join(names)}; "
+            f"it returned {' and '.join(did)}"
+        )
+    return found
 
 
 # Frozen at run time; mypy reads inherited fields of frozen dataclasses by what they may be set to,

@@ -6,7 +6,7 @@ What is not declared is not saved, not sent and not counted.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NoReturn, Self
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ else:
 
 
 class Struct:
-    """A frozen record whose annotated fields are vectors; a ``Scratch`` one may be ``None``.
+    """A frozen record whose annotated fields are vectors; a ``Scratch`` one may be missing.
 
     Not a dataclass: building a hundred of them would slow down every start of the command line by a
     tenth of a second.
@@ -51,26 +51,42 @@ class Struct:
         own = inspect.get_annotations(cls).items()
         cls._kinds = {**cls._kinds, **{name: _kind(cls, name, note) for name, note in own}}
         cls.vectors = tuple(name for name, kind in cls._kinds.items() if kind != "Scratch")
-        cls.sparse = tuple(name for name, kind in cls._kinds.items() if kind == "Sparse")
-        cls.whole = tuple(name for name, kind in cls._kinds.items() if kind == "Vec")
-        cls.scratch = tuple(name for name, kind in cls._kinds.items() if kind == "Scratch")
+        cls.sparse, cls.whole, cls.scratch = (
+            tuple(name for name, kind in cls._kinds.items() if kind == each)
+            for each in ("Sparse", "Vec", "Scratch")
+        )
         cls.names, cls._required = cls.vectors + cls.scratch, frozenset(cls.vectors)
-        for name in cls.scratch:
-            setattr(cls, name, None)
 
     def __init__(self, **fields: Vec | None) -> None:
         if fields.keys() != self._required:
             self._refuse(fields)
         self.__dict__.update(fields)
 
-    def _refuse(self, fields: Iterable[str]) -> None:
+    def _refuse(self, fields: Collection[str]) -> None:
+        for name in fields:
+            if name not in self.names:
+                raise TypeError(self._lacks(name))
         for name in self.vectors:
             if name not in fields:
-                raise TypeError(f"{type(self).__qualname__}: {name} is missing")
-        for name in fields:
-            if name not in self.vectors and name not in self.scratch:
-                known = ", ".join(self.names)
-                raise TypeError(f"{type(self).__qualname__} has no field {name}; it has {known}")
+                # The default ``server`` gives x alone, the default ``client`` nothing.
+                first = isinstance(self, State) and {"x"}.issuperset(fields)
+                raise TypeError(
+                    f"{type(self).__qualname__}: {name} is missing"
+                    + f"; write {type(self).__name__.lower()}(self, x0), unless there is one"
+                    * first
+                )
+
+    def _lacks(self, name: str) -> str:
+        return f"{type(self).__qualname__} " + (
+            f"has no {name} yet: no phase of this round has kept one (a phase derives from Phase)"
+            if name in self.scratch
+            else f"has no field {name}; it has {', '.join(self.names) or 'none'}"
+        )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(self._lacks(name))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(
@@ -82,7 +98,7 @@ class Struct:
 
     def items(self) -> list[tuple[str, Vec]]:
         """(name, vector) of every field that is present."""
-        return [(n, v) for n in self.names if (v := getattr(self, n)) is not None]
+        return [(n, v) for n in self.names if (v := vars(self).get(n)) is not None]
 
     def replace(self, **changes: Vec | None) -> Self:
         """The same record with some vectors changed."""
@@ -115,8 +131,8 @@ def _kind(cls: type, name: str, note: object) -> str:
     field = f"{cls.__qualname__}.{name}"
     if kind not in ("Vec", "Sparse", "Scratch"):
         raise TypeError(f"{field}: a field is a Vec, a Sparse or a Scratch, not {kind}")
-    if kind == "Sparse" and not issubclass(cls, Message):
-        raise TypeError(f"{field}: a Sparse is a field of a message; what is remembered is a Vec")
+    if kind == ("Scratch" if issubclass(cls, Message) else "Sparse"):
+        raise TypeError(f"{field}: a Sparse is a field of a message, a Scratch one of a state")
     return kind
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from undrift.core.cohort import Cohort, Sampling
 from undrift.core.faults import Faults, Judging, Rejection
-from undrift.core.method import Method
+from undrift.core.method import Method, returned
 from undrift.core.options import RunOptions, conflicts, refuse
 from undrift.core.params import (
     AUTO,
@@ -113,8 +113,9 @@ class Engine:
         self.memory = self.needs(method, problem, self.cohort, self.own)
         self.clock = Clock(method, self.steps, self.cohort, self.streams, options.schedule)
         part = options.batch if options.training.accumulate > 1 else None
-        epochs = options.epochs is not None
-        self.batches = Batches(self.streams, problem, options.drawn, epochs, part)
+        self.batches = Batches(
+            self.streams, problem, options.drawn, epochs=options.epochs is not None, part=part
+        )
         self.judging = options.judge or Judging()
         # A round that needs everybody is not skipped because of a length alone.
         unbounded = self.judging.norm == "off" or method.participation == "full"
@@ -132,13 +133,12 @@ class Engine:
                 self.parts.append(self.faulty)
             if planned.mislabels:
                 at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
-        training = options.training
-        self.common = Common(method, problem, at_clients, self.x0, self.batches, training)
+        self.common = Common(method, problem, at_clients, self.x0, self.batches, options.training)
         self.round = self.phase = 0
         self.ledger, self.troubles = Ledger(), Troubles()
         self.rejections: list[Rejection] = []
         """Clients whose work did not count, and why; who runs an engine for long empties it."""
-        self.server: State = method.server(self.x0).lasting()
+        self.server: State = returned(method, "server", method.server(self.x0), "Server").lasting()
         self.moved: float | None = None
         """How far the last round that counted moved the model."""
         self._start = self.server
@@ -223,12 +223,12 @@ class Engine:
 
     def advance(self) -> None:
         """One phase; or none, where the round begins again or is skipped."""
-        order = self.order()
+        phase = (order := self.order()).phase
         # Nobody works for a round that cannot count any more.
         if self.troubles.gone and not self._counts(order):
             return self._skip(order)
         with quiet(self.problem):
-            down = order.phase.send(self.server)
+            down = returned(phase, "send", phase.send(self.server), "Down")
             work = self.collect(order, down)
             if self.faulty is not None:
                 work = self.faulty.spoil(order, work)
@@ -247,9 +247,9 @@ class Engine:
                 if order.place or order.picked in refused:
                     return self._roll_back()
                 counted = work.only(cohort.members)
-            server = order.phase.merge(self.server, self.reduce(order, counted), cohort)
+            server = phase.merge(self.server, self.reduce(order, counted), cohort)
             # The clients' states change last: what raises before has left them as they were.
-            self._check_server(order, server)
+            self._check_server(order, returned(phase, "merge", server, "Server"))
             self.commit(counted, cohort)
         self.server = server
         self.phase += 1

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from undrift._device import upload
-from undrift.core.local import Direction, Grad, Iterate, Step, Until
+from undrift.core.local import Direction, Grad, Iterate, Local, Step, Until
 from undrift.core.method import Method
 from undrift.core.optimisers import Optimiser
 from undrift.core.options import Training
@@ -46,7 +46,7 @@ class Common(NamedTuple):
     training: Training
 
 
-class Descent:
+class Descent(Local):
     """What every ``f`` shares: the numbers of its order, and local SGD.
 
     A group of clients on a thread raises :class:`Halted` at a step once ``halted()``.
@@ -68,6 +68,8 @@ class Descent:
         self.steps: float | Tensor = 0
         self.gradients = 0
         self.members, self._size, self._halted = share.members, len(share.members), halted
+        self._going = np.ones(self._size, bool)
+        """Clients who take the step in progress: only they spend gradients."""
         self._axes = common.x0.dim()
         self._rows = self._size, *(-1,) * self._axes
         self._planned, self._batches, self._options = share.steps, common.batches, common.training
@@ -202,7 +204,7 @@ class Stacked(Descent):
         return v if v.dim() > self._axes else v.expand(self._rows)
 
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
-        self.gradients += self._size if step is None else self._parts(step)
+        self._count(1 if step is None else self._batches.parts(self.members, step))
         y = self.rows(y)
         self._oracle.begin(y, self._previous)
         return self._treated(y, self._oracle.grad(y, *(() if step is None else self._batch(step))))
@@ -229,12 +231,12 @@ class Stacked(Descent):
         if until is None and fewest == most:
             for grad in self._gradients(range(start, most)):
                 y = step(y, grad)
-            self._count(np.ones(self._size, dtype=bool))
+            self._count(self._calls)
             self.steps = most - start
         else:
             y = self._masked(y, step, until, start, most)
         self._drawn += most if fewest == most else np.array(self._planned)
-        self.end = iterate(y)
+        self._calls, self.end = 0, iterate(y)
         return y
 
     def _masked(
@@ -247,20 +249,21 @@ class Stacked(Descent):
         for j, grad in zip(steps, self._gradients(steps), strict=True):
             # Everybody takes the step, and those who are done keep what they have: a smaller stack
             # would be other shapes for the oracle, and other rounding for the rest.
-            going = last > j
+            going, self._calls = last > j, 0
+            self._going = planned > j if until is None else going.flatten(1).cpu().numpy()
             y = _where(going, step(y, grad), y)
-            self._count(planned > j if until is None else going.flatten(1).cpu().numpy())
+            self._count(self._calls)
             if until is not None:
                 last = torch.where(going & until(y), j + 1, last)
                 if int(last.max()) <= j + 1:
                     break
-        self.steps = (last - start).to(like.dtype)
+        self._going, self.steps = np.ones(self._size, bool), (last - start).to(like.dtype)
         return y
 
-    def _count(self, going: np.ndarray) -> None:
-        calls = (self._calls * going.T).sum(-1)
-        self.gradients += calls if calls.size > 1 else calls.item()
-        self._calls = 0
+    def _count(self, calls: int | np.ndarray) -> None:
+        """Add gradients, of all clients alike or of each, for those who take this step."""
+        spent = (calls * self._going.T).sum(-1)
+        self.gradients += spent if spent.size > 1 else spent.item()
 
     def _gradients(self, steps: range) -> Iterator[Gradient]:
         """``grad`` inside each of these steps."""

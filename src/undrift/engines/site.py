@@ -12,7 +12,7 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift._threads import each
-from undrift.core.method import Method
+from undrift.core.method import Method, returned
 from undrift.core.problem import Facts, Problem
 from undrift.core.struct import Message, State
 from undrift.engines.local import Common, One, Stacked
@@ -46,8 +46,8 @@ class Site(Part):
         self.common, self.held = common, held
         self.method, self.problem = common.method, common.problem
         clients = self.problem.clients if held is None else len(held)
-        start = dict(self.method.client(common.x0).lasting().items())
-        start |= {PREVIOUS: common.x0} if self.problem.remembers else {}
+        first = returned(self.method, "client", self.method.client(common.x0), "Client").lasting()
+        start = dict(first.items()) | ({PREVIOUS: common.x0} if self.problem.remembers else {})
         for name, v in start.items():
             # 0 * x0 has negative zeros, which would differ from row to row.
             if self.stacks and not v.any():
@@ -171,7 +171,7 @@ class Site(Part):
         together = self.common.at_clients.together
         if together is None:
             f = Stacked(share, self.common, previous)
-            return self._work(share, *share.order.phase.work(me, got, f), f)
+            return self._work(share, share.order.phase.work(me, got, f), f)
 
         # Threads have gradient modes of their own.
         @torch.no_grad()
@@ -180,14 +180,17 @@ class Site(Part):
             before = None if previous is None else previous[rows]
             f = Stacked(some, self.common, before, halted)
             mine = me.map(lambda v: v[rows])
-            return self._work(some, *share.order.phase.work(mine, got, f), f)
+            return self._work(some, share.order.phase.work(mine, got, f), f)
 
         return joined(each(part, share.groups(together)))
 
-    def _work(self, share: Share, new: State, up: Message, f: Stacked | One) -> Work:
+    def _work(self, share: Share, found: tuple[State, Message], f: Stacked | One) -> Work:
         """What these clients, whose local work ``f`` was, return as work."""
-        new, up, end = new.map(f.rows), up.map(f.rows), None if f.end is None else f.rows(f.end)
-        vectors = dict(new.items())
+        new, up = (
+            record.map(f.rows)
+            for record in returned(share.order.phase, "work", found, "Client", "Up")
+        )
+        vectors, end = dict(new.items()), None if f.end is None else f.rows(f.end)
         scratch = {name: vectors.pop(name) for name in new.scratch if name in vectors}
         if end is not None and self.problem.remembers:
             vectors[PREVIOUS] = end

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from undrift.core.method import Method
+from undrift.core.method import Method, returned
 from undrift.core.problem import Problem
 from undrift.core.struct import Message, State
 from undrift.engines.engine import Engine
@@ -49,7 +49,7 @@ class Mailed(Site):
             except BadFrame as error:
                 failed[int(one.members[0])] = str(error)
             else:
-                did.append(self._work(one, new, up, f))
+                did.append(self._work(one, (new, up), f))
             gradients += f.gradients
         return joined(did)._replace(gradients=gradients, failed=failed)
 
@@ -60,7 +60,7 @@ class Mailed(Site):
         frame = address.frame(down)
         self.frames_down += len(frame)
         got = decode(order.phase.Down, self.carry(frame), like, address)
-        new, up = order.phase.work(me, got, f)
+        new, up = returned(order.phase, "work", order.phase.work(me, got, f), "Client", "Up")
         if order.picked not in (None, client):
             return new, up
         address = address._replace(way="up")

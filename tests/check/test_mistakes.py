@@ -1,0 +1,145 @@
+"""What the structure of a method lacks is told in one sentence, whoever runs it."""
+
+import pytest
+
+from undrift.check import CHECKS, failures
+from undrift.check.checks import Failure, results
+from undrift.check.template import write
+from undrift.spec.user_files import execute
+
+RETURNED = "return self.Client(c=c), self.Up(dy=y - got.x, dc=c - me.c)"
+MISTAKES = {
+    "def work(": ("def wrok(", "Mine has no work: write work(self, me, got, f)"),
+    "def merge(": ("def merged(", "Mine has no merge: write merge(self, s, up, cohort)"),
+    "def client(": ("def clients(", "Mine.Client: c is missing; write client(self, x0), unless"),
+    "def server(": ("def servers(", "Mine.Server: c is missing; write server(self, x0), unless"),
+    RETURNED: (
+        "return self.Up(dy=y - got.x, dc=c - me.c)",
+        "Mine.work must return Client and Up; it returned Up",
+    ),
+    "self.Client(c=c), self.Up(dy=y - got.x, dc=c - me.c)": (
+        "self.Up(dy=y - got.x, dc=c - me.c), self.Client(c=c)",
+        "Mine.work must return Client and Up; it returned Up and Client",
+    ),
+    "self.Up(dy=y - got.x, dc=c - me.c)": (
+        "(y - got.x, c - me.c)",
+        "Mine.work must return Client and Up; it returned Client and tuple",
+    ),
+    "return self.Server(x=s.x": (
+        "self.Server(x=s.x",
+        "Mine.merge must return Server; it returned None",
+    ),
+    "self.Up(dy=": ("self.Up(dx=", "Mine.Up has no field dx; it has dy, dc"),
+    "+ up.dy": ("+ up.dx", "Mine.Up has no field dx; it has dy, dc"),
+    "+ got.c": ("+ got.d", "Mine.Down has no field d; it has x, c"),
+    "of these names\n        x: Vec\n        c: Vec": (
+        "of these names\n        x: Vec\n        d: Vec",
+        "Mine.Down has a field d, which Mine.Server lacks; it has x, c",
+    ),
+    "f.steps": (
+        "f.step",
+        "f has no step; it has blocks, blocks_before, decay, descend, grad, round, sgd, solve, "
+        "steps",
+    ),
+}
+
+
+@pytest.mark.parametrize("check", ["purity", "affine", "traffic"])
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_is_told_by_whoever_meets_it(tmp_path, text, check):
+    wrong, sentence = MISTAKES[text]
+    file = write("Mine", tmp_path)
+    code = file.read_text(encoding="utf-8")
+    assert code.count(text) == 1
+    file.write_text(code.replace(text, wrong), encoding="utf-8")
+    (cls,) = execute(file).methods.values()
+    (ended,) = results(cls, {check: CHECKS[check]})
+    assert sentence in ended.failure
+
+
+FORGOTTEN = """
+from undrift.core import Message, Method, Phase, Scratch, State, Vec
+
+
+class Mine(Method):
+    class Client(State):
+        g: Scratch
+
+    class Anchor(Phase):
+        class Up(Message):
+            pass
+
+        def work(self, me, got, f):
+            return me.replace(g=got.x), self.Up()
+
+        def merge(self, s, up, cohort):
+            return s
+
+    class Up(Message):
+        y: Vec
+
+    def work(self, me, got, f):
+        return me, self.Up(y=got.x + me.g)
+
+    def merge(self, s, up, cohort):
+        return self.Server(x=up.y)
+"""
+
+
+@pytest.mark.parametrize("wrong", [("me.replace(g=got.x)", "me"), ("Anchor(Phase)", "Anchor")])
+def test_a_scratch_that_no_phase_kept_is_named(tmp_path, wrong):
+    file = tmp_path / "mine.py"
+    file.write_text(FORGOTTEN, encoding="utf-8")
+    (cls,) = execute(file).methods.values()
+    CHECKS["purity"](cls)
+    file.write_text(FORGOTTEN.replace(*wrong), encoding="utf-8")
+    (cls,) = execute(file).methods.values()
+    (ended,) = results(cls, {"purity": CHECKS["purity"]})
+    sentence = "Mine.Client has no g yet: no phase of this round has kept one"
+    assert "(mine.py:23)" in ended.failure and sentence in ended.failure
+
+
+def changed(folder, text, wrong):
+    file = write("Mine", folder)
+    code = file.read_text(encoding="utf-8")
+    assert code.count(text) == 1
+    file.write_text(code.replace(text, wrong), encoding="utf-8")
+    (cls,) = execute(file).methods.values()
+    return cls
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "first", "said"),
+    [
+        (
+            "        c = me.c -",
+            "        me.c.mul_(0.5)\n        c = me.c -",
+            "purity",
+            "arguments: c",
+        ),
+        ("dy=y - got.x", "dy=(y - got.x) / (y - got.x).norm()", "duplication", "client twice"),
+        (
+            "dy=y - got.x",
+            "dy=y - got.x - 0.1 * (y - got.x).mean(0)",
+            "engines_agree",
+            "over dim=-1 alone",
+        ),
+    ],
+)
+def test_the_reason_comes_before_what_it_damages(tmp_path, text, wrong, first, said):
+    found = failures(changed(tmp_path, text, wrong))
+    assert next(iter(found)) == first and said in found[first]
+
+
+def test_the_first_cost_that_differs_is_named(tmp_path):
+    """Clients side by side have rows ``[C, d]``, and take one gradient more here."""
+    text = "        c = me.c - got.c"
+    cls = changed(tmp_path, text, f"        y.dim() > 1 and f.grad(y)\n{text}")
+    with pytest.raises(Failure, match=r"^simulate counts gradients = \d+, wire \d+$"):
+        CHECKS["engines_agree"](cls)
+
+
+def test_a_parameter_without_a_type_is_named(tmp_path):
+    cls = changed(tmp_path, "    lr: Positive\n", "    lr = 0.1\n")
+    with pytest.raises(Failure, match="lr needs a type to be a parameter: lr: Positive = "):
+        CHECKS["documented"](cls)
