@@ -311,8 +311,8 @@ def documented(home: ModuleType, name: str) -> str:
         return rst(
             f".. autoclass:: {full}\n   :members:"
             "\n   :exclude-members: Down, Up, set_fit_request, set_score_request"
-            "\n   :inherited-members: BaseEstimator, BaseException, ClassifierMixin, Exception, Module, "
-            "Executor, _MetadataRequester"
+            "\n   :inherited-members: BaseEstimator, BaseException, ClassifierMixin, Exception, "
+            "Executor, Module, _MetadataRequester"
         )
     if inspect.isroutine(thing):
         return rst(f".. autofunction:: {full}")
