@@ -9,6 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import undrift as ud
+from undrift.core import registry
 from undrift.data import tables
 from undrift.spec.reader import parse
 
@@ -84,3 +85,9 @@ def test_a_missing_number_is_named_and_never_made_up(recipe, cell, column):
 def test_its_spec_is_a_good_one():
     (entry,) = parse(SPECS[2]).entries
     assert entry.options.training.optimiser and entry.options.schedule
+
+
+def test_the_page_names_all_methods_with_a_weighted_mean():
+    weighted = sorted(name for name, method in registry.items() if method.weighted)
+    named = f"{', '.join(weighted[:-1])} and {weighted[-1]} take it"
+    assert named in " ".join((DOCS / "your-data.md").read_text(encoding="utf-8").split())
