@@ -2,10 +2,14 @@
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import undrift as ud
@@ -71,3 +75,23 @@ def test_groups_go_with_samples():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         Model().fit(X, y, [0, 1])
+
+
+def test_without_groups_nothing_is_federated_and_it_says_so():
+    heart = ud.data.federation("heart")
+    with pytest.warns(UserWarning, match="one client has all samples"):
+        model = Model().fit(heart.features, heart.target)
+    assert model.run_.problem.clients == 1
+    with pytest.raises(ValueError, match="C = -1 is not allowed"):
+        Model(C=-1).fit(heart.features, heart.target, heart.groups)
+
+
+def test_grid_searches_hand_groups_on():
+    heart = ud.data.federation("heart")
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = Model(ud.Scaffold(lr=0.25), rounds=50, tol=1e-2).set_fit_request(groups=True)
+        pipeline = make_pipeline(StandardScaler(), model)
+        name = "federatedlogisticregression"
+        search = GridSearchCV(pipeline, {f"{name}__C": [0.02, 0.2]}, cv=3)
+        search.fit(heart.features, heart.target, groups=heart.groups)
+    assert search.best_estimator_[-1].run_.problem.clients == 4

@@ -245,12 +245,12 @@ def measured(name: str) -> str:
 
 def spec(cls: type[Method]) -> str:
     """The table that names it in a spec, with what has no default."""
-    given = placeholder(cls)
     needed = [one.name for one in explained(cls) if one.required]
     lines = [f'name = "{cls.__name__}"']
     for name in needed:
-        value = "theory" if choosing.has_rule(cls, name) else getattr(given, name)
-        lines.append(f"{name} = {json.dumps(value)}")
+        said = 'lr = "auto"          # or a number' if name == "lr" else f"{name} = 0.5"
+        said = "k_server = 5" if name == "k_server" else said
+        lines.append(f'{name} = "theory"' if choosing.has_rule(cls, name) else said)
     return "```toml\n[[method]]\n" + "\n".join(lines) + "\n```"
 
 

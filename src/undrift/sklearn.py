@@ -21,6 +21,8 @@ from undrift.problems.softmax import Softmax
 from undrift.runs.api import run
 from undrift.runs.results import Run
 
+__all__ = ["FederatedLogisticRegression"]
+
 
 class FederatedLogisticRegression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Logistic regression over clients, which are the groups of samples that ``fit`` is given.
@@ -37,7 +39,7 @@ class FederatedLogisticRegression(ClassifierMixin, BaseEstimator):  # type: igno
         steps: local steps of a round, where the method takes any.
         batch: samples of a mini-batch; left out: all that a client has.
         cohort: clients that take part in a round; left out: all of them.
-        tol: training ends at a gradient of this length.
+        tol: training ends when the gradient of f is this short.
         seed: decides cohorts and mini-batches.
 
     After ``fit``: ``coef_``, ``intercept_`` and ``classes_`` as in scikit-learn, ``n_rounds_``, and
@@ -72,9 +74,15 @@ class FederatedLogisticRegression(ClassifierMixin, BaseEstimator):  # type: igno
         check_consistent_length(values, groups)
         check_classification_targets(labels)
         self.classes_, which = np.unique(labels, return_inverse=True)
+        if not self.C > 0:
+            raise ValueError(f"C = {self.C} is not allowed: a number > 0")
         kinds, l2 = len(self.classes_), 1 / (self.C * len(labels))
         if kinds < 2:
             raise ValueError("y has one class; logistic regression needs samples of 2 or more")
+        if groups is None:
+            warnings.warn(
+                "without groups one client has all samples: give fit groups", stacklevel=2
+            )
         parts = by_group(np.zeros(len(labels)) if groups is None else groups)
         if kinds == 2:
             problem: Logistic | Softmax = Logistic(
@@ -96,8 +104,8 @@ class FederatedLogisticRegression(ClassifierMixin, BaseEstimator):  # type: igno
         self.n_rounds_ = int(last["round"])
         if not last["grad_norm"] <= self.tol:
             warnings.warn(
-                f"the gradient is {last['grad_norm']:.1e} after {self.n_rounds_} rounds: raise "
-                "rounds or tol, or change the method",
+                f"the gradient is {last['grad_norm']:.1e} after {self.n_rounds_} rounds: scale the "
+                "columns of X, raise rounds or tol, or take another step or method",
                 ConvergenceWarning,
                 2,
             )

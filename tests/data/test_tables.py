@@ -260,8 +260,8 @@ def test_a_csv_file_is_read_by_its_header(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({0: "age,class,dose"}, "needs a column label with the two classes; it has age, class"),
-        ({2: "48,0,NA"}, "1 cells that are no numbers: first dose of row 2"),
+        ({0: "age,class,dose"}, "no column label, but age, class, dose: say which, as label ="),
+        ({2: "48,0,NA"}, "1 cells that are empty or no numbers: first dose of row 2"),
         ({2: "48,0"}, "dose of row 2"),
         ({2: "48,,1"}, "label of row 2"),
         ({2: "48,0,1,7"}, "a cell too many in row 2"),
@@ -274,6 +274,73 @@ def test_a_csv_file_with_something_else_is_refused(tmp_path, change, said):
     lines = [change.get(k, line) for k, line in enumerate(ROWS)]
     with pytest.raises(ValueError, match=said):
         load(str(csv_file(tmp_path, lines)))
+
+
+PATIENTS = """\
+age,smoker,sex,outcome,hospital
+60,never,f,yes,Cork
+40,former,m,no,Bern
+50,never,m,yes,Cork
+70,current,f,no,Bern
+"""
+
+
+def test_a_table_with_words_and_clients(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("patients.csv").write_text(PATIENTS, encoding="utf-8")
+    table = load("patients.csv", label="outcome", group="hospital")
+    kinds = "smoker=current smoker=former smoker=never sex=f sex=m"
+    assert table.columns == ("age", *kinds.split()) and table.classes == ("no", "yes")
+    assert table.features[0].tolist() == [60, 0, 0, 1, 1, 0] and table.groups[:2] == (
+        "Cork",
+        "Bern",
+    )
+    named = {"data": "patients.csv", "label": "outcome", "group": "hospital", "clients": 2}
+    problem = LogisticRegression(**named, standardise=True, l2=0.1).build()
+    assert problem.clients == 2 and problem.samples == [2, 2]
+    rows = problem.rows[:-1].numpy()  # -label * features, the clients in ascending order
+    signs = np.array([-1, -1, 1, 1])[:, None]  # of Bern, where both are no, and of Cork
+    order = [1, 3, 0, 2]
+    right = (table.features - table.features.mean(0)) / table.features.std(0)
+    np.testing.assert_allclose(rows, -signs * right[order], atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"label": "outcome", "group": "ward"},
+            "has no column ward, but age, smoker, sex, outcome",
+        ),
+        (
+            {"label": "outcome", "group": "hospital", "clients": 3},
+            "hospital has 2 values: give cli",
+        ),
+        ({"group": "hospital", "partition": "iid"}, "hospital says who holds what"),
+        ({"group": "hospital", "folder": "."}, "for a file of all clients"),
+        ({"standardise": True, "folder": "."}, "for a file of all clients"),
+        ({"data": "breast-cancer", "group": "hospital"}, "group are for files"),
+        ({"data": "toy.svm", "label": "outcome"}, "label and group are for CSV files"),
+    ],
+)
+def test_what_a_table_lacks_is_named(given, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("patients.csv").write_text(PATIENTS, encoding="utf-8")
+    Path("toy.svm").write_bytes(TEXT)
+    with pytest.raises(ValueError, match=said):
+        LogisticRegression(**{"data": "patients.csv", "clients": 2} | given).build()
+
+
+def test_a_column_of_names_is_not_made_into_columns(tmp_path):
+    rows = [f"w{k},{k % 2}" for k in range(40)]
+    with pytest.raises(BadData, match="name has 40 different words: leave it out"):
+        load(str(csv_file(tmp_path, ["name,label", *rows])))
+
+
+def test_a_column_that_never_changes_stays(tmp_path):
+    file = csv_file(tmp_path, ["a,b,label", "1,2,0", "1,4,1"])
+    problem = LogisticRegression(data=str(file), clients=1, standardise=True).build()
+    assert problem.rows[:2].numpy().tolist() == [[0, -1], [0, -1]]
 
 
 def test_a_binary_file_is_no_csv_file(tmp_path):

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zlib
 from importlib import import_module
 from importlib.util import find_spec
@@ -57,6 +58,13 @@ def test_a_card_says_what_its_method_declares(written):
     assert "| 2 | 2 | 1 | 1 | 2 |" in scaffold and "also while clients are absent" in scaffold
     assert "Every client must take part" in written["methods/FedRecu.md"]
     assert "| 27 | 108 | 2,700 | 10 of 24 |" in scaffold
+
+
+@pytest.mark.parametrize("name", public_names.methods())
+def test_the_spec_of_a_card_runs(name):
+    table = pages.spec(pages.shipped()[name]).partition("\n")[2].removesuffix("```")
+    said = {"rounds": 1, "steps": 2, "problem": {"name": "logistic", "data": "heart", "l2": 0.02}}
+    assert undrift.run_spec(said | tomllib.loads(table))[name, 0].status == "done"
 
 
 def test_every_page_says_who_it_is_for(written):

@@ -91,7 +91,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 ELSEWHERE = {
     "images": {"data", "augment", "precision", "train_metrics"},
-    "logistic": {"labels", "features"},
+    "logistic": {"labels", "features", "label", "group", "standardise"},
     "quadratic": {"noise"},
     "ridge": {"beta"},
 }

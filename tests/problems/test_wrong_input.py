@@ -373,3 +373,14 @@ def test_a_frame_of_pandas():
         with pytest.raises(BadParameters) as error:
             make()
         assert set(error.value.problems) == {"train"}
+
+
+def test_clients_of_the_first_samples_alone_are_told():
+    x, y = torch.randn(50, 3), torch.arange(50) % 2
+    first = ud.data.by_group(["a", "b"] * 20)
+    with pytest.warns(UserWarning, match="the last 10 of 50 samples belong to no client"):
+        ud.Neural(torch.nn.Linear(3, 2), (x, y), first)
+    with pytest.warns(UserWarning, match="the last 10 of 50 samples belong to no client"):
+        ud.problems.Logistic(x, y, first)
+    with pytest.raises(ValueError, match="from 0 to 49, not 58, or a mask"):
+        ud.problems.Logistic(x, y, ud.data.by_group(["a", "b"] * 30))

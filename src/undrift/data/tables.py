@@ -28,19 +28,23 @@ FORMAT = (
     'as 1 1:0.5 3:-2; for CSV and npz files see "From a CSV file" in docs/your-data.md'
 )
 LABEL = "label"
-"""The column of a CSV file with the two classes."""
+"""The column of a CSV file with the two classes, unless another is named."""
+MOST_WORDS = 30
+"""Different words of a column; with more it is names or notes, and no kind of anything."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BinarySet:
     """Features ``[M, d]`` and labels ``[M]`` in {-1, +1}; ``classes`` are what a file has for them,
-    in this order.
+    in this order; ``columns`` and ``groups``, the clients of samples, are those of a CSV file.
     """
 
     features: NDArray[np.float64]
     labels: NDArray[np.float64]
     name: str
     classes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 def load(
@@ -48,22 +52,23 @@ def load(
     folder: str | Path | None = None,
     labels: Sequence[float] | None = None,
     columns: int | None = None,
+    label: str = LABEL,
+    group: str | None = None,
 ) -> BinarySet:
     """A set of scikit-learn, a file by its path, or an svmlight file in ``folder`` (default:
     ``$UNDRIFT_DATA``). A path has a suffix, such as ``mine.csv``.
 
     The smaller of the file's two labels becomes -1, the larger +1. With ``labels``, which says what
     they are, the file may have one of them only. It has as many columns as its largest number says;
-    with ``columns``, which are counted from 1, the last ones may be all zero.
+    with ``columns``, which are counted from 1, the last ones may be all zero. Of a CSV file
+    ``label`` is the column of the labels and ``group`` that of the clients.
 
     >>> load("breast-cancer").features.shape
     (569, 30)
     """
     if name in _BUNDLED or name in cards():
-        if labels is not None or columns is not None:
-            raise ValueError(
-                f"labels and features are for svmlight files: leave them out for {name}"
-            )
+        if labels is not None or columns is not None or group:
+            raise ValueError(f"labels, features and group are for files: leave them out for {name}")
         if name in cards():
             found = federation(name)
             return BinarySet(
@@ -73,7 +78,7 @@ def load(
     path: Path | None = Path(name).expanduser()
     if path and path.suffix and not folder:
         if path.is_file():
-            return _read(path, labels, columns, name)
+            return _read(path, labels, columns, name, label, group)
         if path.name != name or not os.environ.get(FOLDER):
             raise BadData(f"there is no file {name} beside the spec or in {Path.cwd()}")
     if not (folder or os.environ.get(FOLDER)):
@@ -85,7 +90,7 @@ def load(
         )
     root = existing_folder(folder)
     if path := _find(name, root):
-        return _read(path, labels, columns, name)
+        return _read(path, labels, columns, name, label, group)
     complaint = unknown("data set", name, [*_BUNDLED, *_names(root)], most=10)
     raise BadData(f"{complaint}; looked in {' and '.join(map(str, _places(root)))}")
 
@@ -128,12 +133,22 @@ def _find(name: str, folder: Path) -> Path | None:
     return next((path for path in tried if path.is_file()), None)
 
 
-def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name: str) -> BinarySet:
+def _read(
+    path: Path,
+    labels: Sequence[float] | None,
+    columns: int | None,
+    name: str,
+    label: str,
+    group: str | None,
+) -> BinarySet:
     """Dense features and labels in {-1, +1}."""
+    names, groups = tuple[str, ...](), tuple[str, ...]()
     if ".csv" in path.suffixes[-2:]:
         if columns is not None:
             raise ValueError(f"features is for svmlight files: leave it out for {name}")
-        features, raw = _csv(path)
+        features, raw, names, groups = _csv(path, label, group)
+    elif group or label != LABEL:
+        raise ValueError(f"label and group are for CSV files: leave them out for {name}")
     else:
         features, raw = _svmlight(path, columns)
     found = np.unique(raw)
@@ -147,7 +162,8 @@ def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name:
             "labels = [-1, 1]"
         )
     classes = tuple(map(spell, kinds))
-    return BinarySet(features, np.where(raw == kinds[1], 1.0, -1.0), name, classes)
+    signs = np.where(raw == kinds[1], 1.0, -1.0)
+    return BinarySet(features, signs, name, classes, names, groups)
 
 
 def _svmlight(path: Path, columns: int | None) -> tuple[NDArray[np.float64], NDArray[np.generic]]:
@@ -167,27 +183,50 @@ def _svmlight(path: Path, columns: int | None) -> tuple[NDArray[np.float64], NDA
     return dense(path, features), raw
 
 
-def _csv(path: Path) -> tuple[NDArray[np.float64], NDArray[np.generic]]:
-    """The same of a CSV file, whose labels may be words."""
+def _csv(
+    path: Path, label: str, group: str | None
+) -> tuple[NDArray[np.float64], NDArray[np.generic], tuple[str, ...], tuple[str, ...]]:
+    """The same of a CSV file, whose labels may be words; the names of columns, and clients."""
     with reading(path, "save it as CSV in UTF-8, with a header"), unpacking(path) as file:
         rows = list(csv.DictReader(io.StringIO(whole(file, path).decode("utf-8-sig"), newline="")))
     names = [name for name in (rows[0] if rows else ()) if name]
-    if LABEL not in names:
-        there = ", ".join(names) or "nothing below a header"
-        raise BadData(f"{path} needs a column {LABEL} with the two classes; it has {there}")
-    inputs = [name for name in names if name != LABEL]
-    values = np.array([[_number(row[name]) for name in inputs] for row in rows])
-    wrong = [f"{inputs[j]} of row {k + 1}" for k, j in np.argwhere(~np.isfinite(values))]
-    wrong += [f"{LABEL} of row {k}" for k, row in enumerate(rows, 1) if not row[LABEL]]
+    for what, name in (("label", label), ("group", group)):
+        if name and name not in names:
+            there = ", ".join(names) or "nothing below a header"
+            raise BadData(
+                f'{path} has no column {name}, but {there}: say which, as {what} = "NAME"'
+            )
+    columns, wrong = dict[str, list[float]](), list[str]()
+    for name in (name for name in names if name not in (label, group)):
+        cells = [row[name] or "" for row in rows]
+        values, words = [*map(_number, cells)], sorted({*cells} - {""})
+        if any(map(math.isfinite, values)) or not words:
+            columns[name] = values
+            lacking = [k for k, value in enumerate(values, 1) if not math.isfinite(value)]
+        else:
+            columns |= {f"{name}={word}": [cell == word for cell in cells] for word in words}
+            lacking = [k for k, cell in enumerate(cells, 1) if not cell]
+            if len(words) > MOST_WORDS:
+                raise BadData(f"{path}: {name} has {len(words)} different words: leave it out")
+        wrong += [f"{name} of row {k}" for k in lacking]
+    given = [name for name in (label, group) if name]
+    wrong += [
+        f"{name} of row {k}" for name in given for k, row in enumerate(rows, 1) if not row[name]
+    ]
     wrong += [f"a cell too many in row {k}" for k, row in enumerate(rows, 1) if None in row]
     if wrong:
         raise BadData(
-            f"{path} has {len(wrong)} cells that are no numbers: first {', '.join(wrong[:5])}; "
-            "leave such rows or columns out"
+            f"{path} has {len(wrong)} cells that are empty or no numbers: first "
+            f"{', '.join(wrong[:5])}; leave such rows or columns out, or fill them"
         )
-    words = [row[LABEL] for row in rows]
-    numbers = np.array([*map(_number, words)])
-    return values, numbers if np.isfinite(numbers).all() else np.array(words)
+    kinds = [row[label] for row in rows]
+    numbers = np.array([*map(_number, kinds)])
+    return (
+        np.array([*columns.values()], dtype=np.float64).T,
+        numbers if np.isfinite(numbers).all() else np.array(kinds),
+        tuple(columns),
+        tuple(row[group] for row in rows) if group else (),
+    )
 
 
 def _number(text: str | None) -> float:

@@ -79,7 +79,8 @@ def exact(name: str, values: Values) -> Tensor:
             tensor = torch.from_numpy(np.array(whole, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"{name} is not an array of numbers ({error}); give nested lists of equal length"
+            f"{name} is not an array of numbers ({error}); code words as numbers, and give rows of "
+            "equal length"
         ) from error
     return finite(name, tensor)
 
@@ -87,9 +88,10 @@ def exact(name: str, values: Values) -> Tensor:
 def finite(name: str, tensor: Tensor) -> Tensor:
     """``tensor``, refused unless its numbers are finite."""
     if tensor.numel() and not all(map(torch.isfinite, tensor.aminmax())):
+        where = ", ".join(map(str, (~tensor.isfinite()).nonzero()[0].tolist()))
         raise ValueError(
-            f"{name} holds numbers that are not finite; remove them, scale them, or run with dtype "
-            "float64"
+            f"{name} holds numbers that are not finite, the first at [{where}]; remove them, scale "
+            "them, or run with dtype float64"
         )
     return tensor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -139,6 +140,10 @@ def positions(parts: Sequence[ArrayLike], total: int) -> list[np.ndarray]:
     found = [_numbers(part, client, total) for client, part in enumerate(parts)]
     if not found:
         raise ValueError("parts is empty; a federation needs at least one client")
+    held = np.unique(np.concatenate(found))
+    if len(held) == held[-1] + 1 < total:  # as made from labels of the first samples alone
+        text = f"the last {total - len(held)} of {total} samples belong to no client"
+        warnings.warn(text, stacklevel=4)
     return found
 
 
@@ -153,9 +158,10 @@ def _numbers(part: ArrayLike, client: int, total: int) -> np.ndarray:
     # An Index of pandas has the labels of rows, which are not their numbers once some are left out.
     labels = hasattr(part, "get_indexer")
     if labels or not whole or numbers.min() < 0 or numbers.max() >= total:
+        least = f"from 0 to {total - 1}{f', not {numbers.max()},' if whole else ''}"
         raise ValueError(
-            f"client {client} must hold at least one sample, as an array of whole numbers from 0 "
-            f"to {total - 1} or a mask of all {total}; use another partition or fewer clients, and "
+            f"client {client} must hold at least one sample, as an array of whole numbers {least} "
+            f"or a mask of all {total}; use another partition or fewer clients, and "
             "undrift.data.by_group(frame[column]) for a frame of pandas"
         )
     return numbers.astype(np.int64, copy=False)

@@ -43,6 +43,7 @@ class OnData(Named, register=False):
     """
 
     chance: ClassVar[Mapping[str, str]] = {"split": "split"}
+    group = ""
 
     data: str
     clients: Count | None = None  # type: ignore[assignment]
@@ -55,7 +56,7 @@ class OnData(Named, register=False):
     def __post_init__(self) -> None:
         super().__post_init__()
         own = cards().get(self.data)
-        how = self.partition or ("natural" if own else "dirichlet")
+        how = self.partition or ("natural" if own or self.group else "dirichlet")
         usual = own.clients if own and how == "natural" else 10
         vars(self).update(partition=how, clients=self.clients or usual)
 
@@ -64,7 +65,9 @@ class OnData(Named, register=False):
         fit = [name for name, card in cards().items() if card.problem == self.name]
         if self.data not in fit and (own or not hasattr(self, "folder")):
             return {"data": unknown(f"data set for {self.name}", self.data, fit)}
-        if not own and self.partition == "natural":
+        if self.group and self.partition not in (None, "natural"):
+            return {"partition": f"{self.group} says who holds what: leave out one of the two"}
+        if not own and not self.group and self.partition == "natural":
             return {"partition": f"{self.data} has no clients of its own, as {', '.join(fit)} have"}
         if own and self.partition in (None, "natural") and self.clients not in (None, own.clients):
             return {
@@ -94,9 +97,13 @@ class LogisticRegression(OnData):
     Args:
         data: a set that is embedded, such as breast-cancer, or a natural federation (undrift list
             data); or a file, such as mine.csv or mine.svm, beside the spec or from where you are;
-            or the name of an svmlight file in the folder. A CSV file has a column label, and
-            numbers in all others.
+            or the name of an svmlight file in the folder. A column of a CSV file with words is
+            taken as one of 0 and 1 for each word.
         folder: the folder of data sets; left out: $UNDRIFT_DATA.
+        label: the column of a CSV file with the two classes.
+        group: the column of a CSV file that says which client a row belongs to; clients is how many
+            there are. Left out: none does, and samples are split by the partition.
+        standardise: gives every column of a file mean 0 and standard deviation 1 over all samples.
         labels: the two labels of a file, where it may have only one of them, as at a client of a
             federation; left out: the two that it has.
         features: columns of an svmlight file, counted from 1, where the last ones may be all zero;
@@ -110,9 +117,18 @@ class LogisticRegression(OnData):
 
     data: str = "breast-cancer"
     folder: str | None = None
+    label: str = "label"
+    group: str = ""
+    standardise: bool = False
     labels: Pair | None = None
     features: Count | None = None
     intercept: bool = False
+
+    def conditions(self) -> dict[str, str]:
+        if self.folder and (self.group or self.standardise):
+            said = "a node cannot tell who holds what, nor all samples' mean: scale the files"
+            return {"folder": f"group and standardise are for a file of all clients; {said}"}
+        return super().conditions()
 
     def beside(self, folder: Path) -> Self:
         data, file = Path(self.data), folder / self.data
@@ -121,16 +137,18 @@ class LogisticRegression(OnData):
         return dataclasses.replace(self, data=Path(os.path.relpath(file)).as_posix())
 
     def make(self) -> Logistic:
+        from undrift.data.partition import by_group
         from undrift.data.tables import load
         from undrift.problems.logistic import Logistic
 
-        table = load(self.data, self.folder, self.labels, self.features)
-        problem = Logistic(
-            with_ones(table.features, self.intercept),
-            table.labels,
-            self.parts(table.labels),
-            self.l2,
+        table = load(
+            self.data, self.folder, self.labels, self.features, self.label, self.group or None
         )
+        parts = by_group(table.groups) if self.group else self.parts(table.labels)
+        if len(parts) != self.clients:
+            raise ValueError(f"{self.group} has {len(parts)} values: give clients = {len(parts)}")
+        features = with_ones(standard(table.features, self.standardise), self.intercept)
+        problem = Logistic(features, table.labels, parts, self.l2)
         problem.class_names = table.classes
         return problem
 
@@ -183,6 +201,12 @@ class RidgeRegression(OnData):
         found = federation(self.data)
         parts = self.parts(found.target)
         return Ridge(with_ones(found.features, self.intercept), found.target, parts, self.l2)
+
+
+def standard(features: NDArray[np.float64], wanted: bool) -> NDArray[np.float64]:
+    """Features, of mean 0 and standard deviation 1 if that is wanted."""
+    spread = features.std(0)
+    return (features - features.mean(0)) / (spread + (spread == 0)) if wanted else features
 
 
 def with_ones(features: NDArray[np.float64], wanted: bool) -> NDArray[np.float64]:

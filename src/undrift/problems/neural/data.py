@@ -18,7 +18,6 @@ from torch.utils.data import default_collate as collate
 from undrift.core.params import BadParameters, about, not_allowed
 from undrift.data.files import brief
 from undrift.data.partition import hold_out
-from undrift.problems.exact import finite
 from undrift.problems.ragged import positions
 from undrift.problems.randomness import watched
 
@@ -108,11 +107,15 @@ class ClientData(NamedTuple):
             if table is not None:
                 with about("Neural", field):
                     for name, v in table.tensors():
+                        if not v.is_floating_point() or not v.numel():
+                            continue
                         # Of the ends alone, which are NaN if any number is: no copy is made.
-                        if v.is_floating_point() and v.numel():
-                            finite(
-                                f"the tensor of {name} in {short}",
-                                torch.stack(v.aminmax()).to(dtype),
+                        if not torch.stack(v.aminmax()).to(dtype).isfinite().all():
+                            sound = v.to(dtype).isfinite().view(len(v), -1).all(1)
+                            where = f"sample {int(sound.int().argmin())} of {field}: its {name}"
+                            raise ValueError(
+                                f"{where} are not finite in {short}; leave it out, scale it, or "
+                                "fill in what was not measured"
                             )
 
 
