@@ -38,20 +38,20 @@ MAY_IMPORT = {
     "cli plots records report runs spec",
 }
 CEILINGS = {
-    "core settings": 1465,
+    "core settings": 1466,
     "methods objectives theory": 1587,
     "data models": 1774,
     "problems": 3313,
     "engines": 2826,
     "sweeps": 771,
     "spec": 712,
-    "records runs": 2802,
+    "records runs": 2808,
     "check": 768,
-    "report plots": 989,
+    "report plots": 968,
     "federate flower": 1466,
-    "tuning": 481,
+    "tuning": 487,
     "cli": 1370,
-    "undrift_papers": 1976,
+    "undrift_papers": 2005,
 }
 """Statements of rooms; what is in no room is counted with none."""
 SAYING_WHY = tuple(

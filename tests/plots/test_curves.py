@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import pytest
 from matplotlib.figure import Figure
 
 from undrift.plots.columns import axis
@@ -12,7 +11,6 @@ from undrift.plots.curves import (
     GREY,
     draw,
     finish,
-    fit_titles,
     grid,
     image,
     legend,
@@ -52,20 +50,6 @@ def test_a_legend_names_every_label_of_all_plots_once():
     legend(figure, axes)
     assert [text.get_text() for text in figure.legends[0].texts] == ["a", "b"]
     assert axes[0].get_xlabel() == r"\$x\$" and axes[0].get_xlim()[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("CIFAR-10, Dirichlet 0.6, 2 % of 500", ["CIFAR-10, Dirichlet 0.6,", "2 % of 500"]),
-        ("A, and more that has no comma in it", ["A, and more that", "has no comma in it"]),
-    ],
-)
-def test_titles_are_broken_after_commas_where_they_can_be(text, lines):
-    figure, (ax,) = grid(1, 1)
-    ax.set_title(text, fontsize=17)
-    fit_titles(figure, [ax])
-    assert ax.title.get_text().split("\n") == lines
 
 
 def test_columns_need_neither_numpy_nor_matplotlib():

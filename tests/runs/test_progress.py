@@ -76,6 +76,18 @@ def test_the_bar_shows_it_all_and_takes_labels_as_they_are(monkeypatch):
     assert all(word in text for word in words)
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_narrow_terminal_shows_label_bar_and_rounds(monkeypatch, columns):
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    bar = Progress()
+    show(bar, 120, row(5), label="FedAvg with momentum")
+    bar.bars.refresh()
+    bar.close()
+    line = next(line for line in terminal.getvalue().splitlines() if "5/120" in line)
+    assert "FedAvg with momentum" in line and "╸" in line
+
+
 def test_the_pace_of_a_run_that_is_resumed_counts_from_there(monkeypatch):
     on_terminal(monkeypatch)
     bar = Progress()

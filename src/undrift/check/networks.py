@@ -117,7 +117,10 @@ def trial(make: Make, seed: int = 0) -> NetworkTrial:
         return taken[0]
     shapes = ", ".join(f"[{', '.join(['n', *map(str, shape)])}]" for shape in errors)
     first = next(iter(errors.values()))
-    raise Failure(f"it takes no samples of {shapes}: with the first {stopped(first)}") from first
+    raise Failure(
+        f"it takes no samples of {shapes}: with the first {stopped(first)}; a network for others "
+        "is checked with its problem, a function -> undrift.Problem"
+    ) from first
 
 
 def _shapes(make: Make) -> Iterator[tuple[int, ...]]:

@@ -183,6 +183,8 @@ class Alarm:
     """At the last look."""
     moved: float = 0.0
     """How far the last round before that look moved the model."""
+    began: float = math.inf
+    """The loss before the first round."""
 
     @classmethod
     def first(cls, row: Mapping[str, float]) -> Alarm:
@@ -192,8 +194,8 @@ class Alarm:
             max(abs(row["loss"]), row.get("gap", 0.0)),
         )
         if scale > 0 and row.keys() & {"gap", "accuracy", "train_accuracy"}:
-            return cls(limit, row["loss"] + LOSS * scale)
-        return cls(limit)  # other losses may begin at 0
+            return cls(limit, row["loss"] + LOSS * scale, began=row["loss"])
+        return cls(limit, began=row["loss"])  # other losses may begin at 0
 
     def due(self, round: int, moved: float | None) -> bool:
         """Whether to look after a round that moved the model so far."""

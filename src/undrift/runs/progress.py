@@ -81,7 +81,8 @@ class Progress:
             key, row = (event.label, event.seed), event.row
             self.last[key] = row
             if self.bars:
-                now, text = int(row["round"]), f"{status(row, self.note)}  {self.pace(key, row)}"
+                _, _, said = status(row, self.note).partition("  ")
+                now, text = int(row["round"]), f"{said}  {self.pace(key, row)}"
                 self.bars.update(self.tasks[key], completed=now, status=text)
             elif row["round"] >= self.next[key]:
                 self.next[key] = row["round"] + self.step[key]
@@ -161,13 +162,23 @@ def watched(
 def rich_bars() -> RichProgress:
     """A bar for each method at work."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.table import Column
 
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # what a narrow terminal cuts off
     return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[status]}", markup=False),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[status]}", markup=False, table_column=rest),
+        expand=True,
         console=Console(stderr=True, highlight=False),
         transient=True,
     )

@@ -23,7 +23,7 @@ from undrift.records import models
 from undrift.records.folder import Folder
 from undrift.records.journal import Journal
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Outcome, Row, Status
-from undrift.runs.advice import advise, way_on
+from undrift.runs.advice import advise, remedy, way_on
 from undrift.runs.callbacks import Callback, Callbacks
 from undrift.runs.clients import measured_clients, refuse_names, spreads
 from undrift.runs.events import Emit, LeftOut, Measured, Notice, ignore
@@ -154,6 +154,9 @@ class Trial:
             last = self.sound
             began_finite = self.alarm is None or math.isfinite(self.alarm.limit)
             note = advise(task, self.draws, engine.round, began_finite)
+        of_training = task.problem.metric_samples != "test"  # others' grows as a network overfits
+        if status == "done" and self.alarm and of_training and self.alarm.loss > self.alarm.began:
+            note = f"ended with a larger loss than it began with: {remedy(task)}"
         if status == "early":
             why = self.callbacks.why if self.callbacks else ""
             rows = f"{self.waiting.rows} rows" if self.waiting.rows > 1 else "row"

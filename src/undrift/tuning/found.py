@@ -25,6 +25,8 @@ LEGEND = {"o": "given up on the way", "x": "diverged", "|": "target not reached"
 MARKS: dict[str, Style] = {
     mark: {"marker": mark, "linestyle": "none", "markerfacecolor": "white"} for mark in LEGEND
 }
+RING: Style = {"marker": "o", "linestyle": "none", "markerfacecolor": "none", "markersize": 11}
+"""Around the best of each method."""
 
 
 class Tunings(dict[str, Tuned]):
@@ -87,8 +89,10 @@ class Tunings(dict[str, Tuned]):
             for label, found in self.items():
                 if name in found.best:
                     _response(ax, name, label, found, late, styles[label])
+            ax.plot([], [], color=GREY, label="best", **RING)
             for mark, text in LEGEND.items():
                 ax.plot([], [], color=GREY, label=text, **MARKS[mark])
+            _spread(ax, [v for found in self.values() for v in found.grid.get(name, ())])
             finish(ax, name, self.by if late else f"{column} at the end", zero=False)
         legend(figure, axes)
         return figure
@@ -141,6 +145,8 @@ def _response(ax: Axes, name: str, label: str, found: Tuned, late: bool, style: 
     shape: Style = {"color": style["color"], "marker": style["marker"], "markersize": 5}
     ax.plot([*good], heights, label=plain(label), linewidth=1.3, **shape)
     for (value, one), height in zip(good.items(), heights, strict=True):
+        if value == found.best[name]:
+            ax.plot(value, height, color=style["color"], **RING)
         if one.status != "done":
             ax.plot(value, height, **shape, markerfacecolor="white")
     for value, one in best.items():
@@ -148,18 +154,22 @@ def _response(ax: Axes, name: str, label: str, found: Tuned, late: bool, style: 
             mark = MARKS["x" if one.status == "diverged" else "|"]
             place = ax.get_xaxis_transform()
             ax.plot(value, 1.0, color=style["color"], transform=place, clip_on=False, **mark)
-    if 0 < 5 * min(best) < max(best):
-        from matplotlib.ticker import LogLocator
-
-        ax.set_xscale("log")
-        between = (1, 2, 5) if max(best) < 99 * min(best) else (1,)
-        ax.xaxis.set_major_locator(LogLocator(subs=between))
-        ax.xaxis.set_major_formatter("{x:g}")
-        ax.minorticks_off()  # their labels overlap where few decades are shown
     if good and (late or found.column in LOGARITHMIC):  # an empty axis cannot be
         ax.set_yscale("log")
     if (edge := found.edge(name)) is not None:
         ax.axvline(edge, color=style["color"], linestyle=":", linewidth=1)
+
+
+def _spread(ax: Axes, values: Sequence[float]) -> None:
+    """A logarithmic axis for values that are apart by factors, with labels that do not overlap."""
+    if 0 < 5 * min(values) < max(values):
+        from matplotlib.ticker import LogLocator
+
+        ax.set_xscale("log")
+        between = (1, 2, 5) if max(values) < 99 * min(values) else (1,)
+        ax.xaxis.set_major_locator(LogLocator(subs=between))
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.minorticks_off()  # their labels overlap where few decades are shown
 
 
 def _shown(found: Tuned) -> str:

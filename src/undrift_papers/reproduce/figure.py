@@ -14,7 +14,6 @@ from undrift.plots.curves import (
     Style,
     drawn,
     finish,
-    fit_titles,
     grid,
     legend,
     line_styles,
@@ -22,6 +21,7 @@ from undrift.plots.curves import (
 )
 from undrift.records.folder import METRIC_SAMPLES, Row
 from undrift_papers.reproduce.results import Report, Shown, furthest
+from undrift_papers.reproduce.titles import fit_titles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

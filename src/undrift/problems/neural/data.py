@@ -129,8 +129,8 @@ def client_data(train: object, parts: Sequence[ArrayLike] | None, test: object) 
         raise BadParameters("Neural", {"parts": text})
     with about("Neural", "train"):
         table, held = _table("train", train)
-        if not all(map(len, held)):
-            raise ValueError("a client in the list has no samples; leave it out")
+        if not all(sizes := [*map(len, held)]):
+            raise ValueError(f"client {sizes.index(0)} of the list has no samples; leave it out")
     if parts is not None:
         with about("Neural", "parts"):
             held = positions(parts, count(table.x))
@@ -168,7 +168,10 @@ def _with_test(table: SampleRows, parts: list[np.ndarray], test: object) -> Clie
 def _table(name: str, given: object) -> tuple[SampleRows, list[np.ndarray]]:
     """All samples that were given as one table, and which of them each part of a list has."""
     parts = given if isinstance(given, list) else [given]
-    found = [None if part is None else _rows(name, part) for part in parts]
+    of = [f"{name}[{k}]" if len(parts) > 1 else name for k in range(len(parts))]
+    found = [
+        None if part is None else _rows(which, part) for which, part in zip(of, parts, strict=True)
+    ]
     pieces = [rows for rows in found if rows is not None and count(rows.x)]
     if not pieces:
         raise ValueError(f"{name} has no samples; give {WANTED}")
