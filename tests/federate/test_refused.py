@@ -68,3 +68,27 @@ def test_who_is_let_in(guarded, tmp_path):
             node.look()
             time.sleep(0.2)
     assert any("Joined" in text for text in told)
+
+
+def test_a_node_that_was_in_notices_a_renewed_certificate(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    for keys in (old, new):
+        make_keys(keys, 1, [])
+    address, told = SuperLinkAddress("127.0.0.1", free_port(), old / "ca.crt"), []
+    until = time.monotonic() + 400
+
+    def look(node, done):
+        while not done() and time.monotonic() < until:
+            node.look()
+            time.sleep(0.2)
+
+    states = NodeConfig(part=0)
+    with Session(tmp_path / "first", address, old, print) as session:
+        session.open()
+        node = Joined(address, tmp_path / "states", states, old / "node0", told.append)
+        look(node, lambda: any("Joined" in text for text in told))
+    renewed = address._replace(ca=new / "ca.crt")
+    with node, Session(tmp_path / "second", renewed, new, print) as session:
+        session.open()
+        with pytest.raises(NoFederation, match=r"another certificate than .*start this node again"):
+            look(node, lambda: False)

@@ -1,6 +1,8 @@
 """undrift join --check: what would keep a node from joining is said before it joins."""
 
+import shutil
 import ssl
+import subprocess
 import threading
 from contextlib import contextmanager, nullcontext, suppress
 
@@ -8,8 +10,16 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+
 from undrift.cli import main
 from undrift.federate.keys import make_keys
+from undrift.federate.rehearse import private
 from undrift.federate.session import free_port
 
 SPEC = """\
@@ -108,9 +118,20 @@ def test_a_key_that_is_none_or_that_others_can_read(check, keys, tmp_path):
         key.write_bytes(b"nonsense")
         code, found = check("--check")
         assert code == 1 and not found["key"][0] and found["server"][0]
+        other = ed25519.Ed25519PrivateKey.generate()
+        key.write_bytes(other.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+        assert "of another kind" in check("--check")[1]["key"][1]
     finally:
         key.chmod(0o600)
         key.write_bytes(right)
+
+
+@pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="there is no ssh-keygen")
+def test_a_key_with_a_passphrase(tmp_path):
+    file = tmp_path / "locked"
+    subprocess.run(["ssh-keygen", "-qt", "ecdsa", "-b", "384", "-N", "secret", "-f", file])
+    with pytest.raises(ValueError, match="has a passphrase: take it off"):
+        private(file)
 
 
 def test_data_that_cannot_be_read(check, tmp_path):

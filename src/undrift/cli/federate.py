@@ -79,7 +79,7 @@ def main(args: Namespace) -> int:
     need = spec.problem.clients
     have = len([*args.keys.glob("*.pub")]) if args.listen and args.keys else need
     if have < need:
-        remedy = f"undrift federate keys --nodes {need} makes them"
+        remedy = "Put a .pub of every node there, or set clients to their number: another run"
         refuse([f"{args.keys} has the keys of {have} nodes for {need} clients"], remedy)
     folder = Folder(args.out / spec.name)
     if is_left(spec, folder, args, longer=False):

@@ -8,6 +8,7 @@ Loads no torch: that is the worker's.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -26,6 +27,8 @@ from undrift.flower import compat
 from undrift.flower.compat import NoFederation
 
 LOOK = 0.2
+TAIL = 1 << 12
+"""Bytes at the end of a SuperNode's log that are read at every look."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -114,6 +117,12 @@ class Joined(AbstractContextManager["Joined"]):
         if not self._in and compat.LET_IN in self._logged():
             self._in, self._ever_in, self._told = True, True, ""
             self.tell(f"Joined {place} as {self.config.name}.")
+        if compat.OTHER_CERTIFICATE in self._logged(TAIL):
+            raise NoFederation(
+                f"{place} shows another certificate than {self.address.ca} "
+                f"({compat.OTHER_CERTIFICATE}): ask for the new one, compare its fingerprint, and "
+                "start this node again"
+            )
         # The SuperNode last: it takes messages, for which worker and launcher must be there.
         for name in ("worker", "launcher"):
             if (code := self._processes[name].code) is not None:
@@ -123,7 +132,7 @@ class Joined(AbstractContextManager["Joined"]):
             return
         why = self._last_words()
         # Only before it was ever let in: one that comes back is refused for a minute by rule.
-        if not self._ever_in and any(mark in why for mark in compat.HOPELESS):
+        if not self._ever_in and compat.HOPELESS in why:
             raise NoFederation(f"{place} did not let this node in: {why}")
         if why != self._told:
             self._told = why
@@ -131,11 +140,13 @@ class Joined(AbstractContextManager["Joined"]):
         self._in, self._next = False, now + 2.0
         self._processes["supernode"] = self._start("supernode")
 
-    def _logged(self) -> str:
-        """What the SuperNode has logged since it was started."""
+    def _logged(self, last: int = 1 << 24) -> str:
+        """What the SuperNode has logged since it was started, ``last`` bytes of it at most."""
         if not self._log.exists():
             return ""
-        return COLOURS.sub("", self._log.read_text(encoding="utf-8", errors="replace"))
+        with self._log.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - last, 0))
+            return COLOURS.sub("", file.read().decode(errors="replace"))
 
     def _last_words(self) -> str:
         """Why the SuperNode ended, as far as it said so."""

@@ -61,7 +61,10 @@ class SuperLinkAddress(NamedTuple):
         ca = None if key is None else key.with_name("ca.crt")
         for file in (key, ca):
             if file is not None and not file.is_file():
-                raise NoFederation(f"{file}: there is no such file; undrift federate keys makes it")
+                raise NoFederation(
+                    f"{file}: there is no such file; who runs the server has it from "
+                    "undrift federate keys"
+                )
         return cls(host, int(port), ca)
 
     @property

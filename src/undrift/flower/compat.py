@@ -25,8 +25,10 @@ SERVER_APP, CLIENT_APP = "flwr-serverapp", "flwr-clientapp"
 """The commands that Flower's executor and SuperNode look for on the search path."""
 LET_IN = "SuperNode ID:"
 """What a SuperNode logs when the SuperLink has let it in."""
-HOPELESS = ("[code: 2001]", "CERTIFICATE_VERIFY_FAILED")
-"""What a SuperNode logs without a key, and about a certificate that others signed."""
+HOPELESS = "[code: 2001]"
+"""What a SuperNode logs without a key."""
+OTHER_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+"""What it logs about a certificate that others signed, and then may wait for ever."""
 UNKNOWN_KEY = "[code: 2004]"
 """What it logs with a key that is not registered, and if it was killed a moment ago."""
 LASTING = {
