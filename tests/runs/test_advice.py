@@ -172,7 +172,7 @@ def test_every_method_says_what_tames_it(name):
 def test_a_run_that_ends_above_its_start_says_so():
     """A step too large for the data, with which a logistic loss stays finite."""
     given = {"l2": 0.02, "rounds": 30, "steps": 10}
-    run = ud.run(ud.FedAvg(lr=20.0), "logistic-heart", **given)
+    run = ud.run(ud.FedAvg(lr=40.0), "logistic-heart", **given)
     assert run.status == "done" and run.history["loss"][-1] > run.history["loss"][0]
     assert run.note == "ended with a larger loss than it began with: try a smaller lr"
     assert run.note in repr(run)
