@@ -55,7 +55,7 @@ html_copy_source = False
 html_show_sourcelink = False
 
 LINK = re.compile(r"(?<=\]\()([^()\s#:]+)(?=[)#])")
-PAGE = (".md", ".ipynb", ".png", ".svg", ".jpg")
+PAGE = (".md", ".ipynb", ".png", ".svg", ".jpg", ".gif")
 
 
 def on_the_code_host(page: Path, target: str) -> str:

@@ -80,9 +80,7 @@ class FederatedLogisticRegression(ClassifierMixin, BaseEstimator):  # type: igno
         if kinds < 2:
             raise ValueError("y has one class; logistic regression needs samples of 2 or more")
         if groups is None:
-            warnings.warn(
-                "without groups one client has all samples: give fit groups", stacklevel=2
-            )
+            warnings.warn("one client has all samples: give fit the groups", stacklevel=2)
         parts = by_group(np.zeros(len(labels)) if groups is None else groups)
         if kinds == 2:
             problem: Logistic | Softmax = Logistic(
