@@ -156,10 +156,9 @@ def _read(
     spell = str if raw.dtype.kind == "U" else "{:.17g}".format
     if len(kinds) != 2 or len(np.setdiff1d(found, kinds)):
         raise ValueError(
-            f"{path} has {len(found)} different labels, from {spell(found[0])} to "
-            f"{spell(found[-1])}; "
-            "logistic regression here needs two: where one of them is elsewhere, name both, as "
-            "labels = [-1, 1]"
+            f"{path} has {len(found)} different labels, {', '.join(map(spell, found[:5]))}"
+            f"{', ...' * (len(found) > 5)}; logistic regression here needs two: where one of two "
+            "numbers is elsewhere, name both, as labels = [-1, 1]"
         )
     classes = tuple(map(spell, kinds))
     signs = np.where(raw == kinds[1], 1.0, -1.0)
