@@ -43,14 +43,14 @@ CEILINGS = {
     "data models": 1774,
     "problems": 3314,
     "engines": 2825,
-    "sweeps": 771,
+    "sweeps": 772,
     "spec": 709,
     "records runs": 2808,
     "check": 772,
     "report plots": 967,
-    "federate flower": 1478,
+    "federate flower": 1479,
     "tuning": 487,
-    "cli": 1348,
+    "cli": 1351,
     "undrift_papers": 2005,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -63,7 +63,7 @@ def test_what_stops_several_checks_is_said_once(place, capsys):
 def test_what_is_no_python_file_is_told_what_to_give(place, capsys, name):
     (place / "spec.toml").write_text("rounds = 1\n")
     code, _, err = told(capsys, "check", name)
-    assert code == 2 and err == f"{name}: no Python file; give the .py file to check\n"
+    assert code == 2 and err == f"{name}: no Python file; a spec is tried by undrift run --check\n"
 
 
 def test_what_is_wrong_is_said_in_words(place, capsys):

@@ -42,6 +42,6 @@ def test_unequal_tuning_is_told(place, capsys):
     (place / "half.toml").write_text("\n".join([*keeping[:first], *keeping[first + 1 :]]))
     (place / "none.toml").write_text("\n".join(lines))
     _, out, _ = told(capsys, "run", "half.toml", "-s", "name=half")
-    assert "unequal tuning: others by up to 7 settings, FedAvg by 0" in out
+    assert "unequal tuning: 0 settings of FedAvg, others had up to 7" in out
     _, out, _ = told(capsys, "run", "none.toml", "-s", "name=none")
     assert "tun" not in out

@@ -113,7 +113,7 @@ def test_keys_for_too_few_nodes_are_refused_before_anybody_is_waited_for(keys, t
     with pytest.raises(SystemExit) as end:
         undrift(["federate", str(spec), "--listen", "127.0.0.1:9", "--keys", str(keys)])
     said = capsys.readouterr().err
-    assert end.value.code == 2 and f"{keys} has the keys of 2 nodes for 3 clients" in said
+    assert end.value.code == 2 and f"3 clients need as many keys, and {keys} has 2" in said
     assert "a .pub of every node" in said
 
 

@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from undrift.cli import main
-from undrift.federate.keys import make_keys
-from undrift.federate.rehearse import private
+from undrift.federate.keys import make_keys, private
 from undrift.federate.session import free_port
 
 SPEC = """\
@@ -127,11 +126,17 @@ def test_a_key_that_is_none_or_that_others_can_read(check, keys, tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="there is no ssh-keygen")
-def test_a_key_with_a_passphrase(tmp_path):
+def test_a_key_with_a_passphrase(tmp_path, capsys):
     file = tmp_path / "locked"
     subprocess.run(["ssh-keygen", "-qt", "ecdsa", "-b", "384", "-N", "secret", "-f", file])
+    (tmp_path / "ca.crt").touch()
     with pytest.raises(ValueError, match="has a passphrase: take it off"):
         private(file)
+    with pytest.raises(ValueError, match="public half"):
+        private(file.with_suffix(".pub"))
+    with pytest.raises(SystemExit):  # joining looks at it too
+        main(["join", "--superlink", "127.0.0.1:9", "--key", str(file), "--part", "0"])
+    assert "has a passphrase" in capsys.readouterr().err
 
 
 def test_data_that_cannot_be_read(check, tmp_path):

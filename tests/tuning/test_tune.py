@@ -155,8 +155,16 @@ def test_only_what_was_asked_for_makes_tuning_unequal():
     early = TuningNote(over="lr", settings=7, gradients=900, by="gap", asked=7)
     fewer = TuningNote(over="lr", settings=7, gradients=90_000, by="gap", asked=3)
     assert unequal({"a": extended, "b": early}) == "" == unequal({"a": None})
-    said = "unequal tuning: others by up to 7 settings, b by 3, c by 0"
+    said = "unequal tuning: 3 settings of b, 0 settings of c, others had up to 7 to try"
     assert unequal({"a": extended, "b": fewer, "c": None}) == said
+
+
+def test_what_a_method_refuses_was_not_tried():
+    """A grid of a share is extended beyond 1, where there is nothing to try."""
+    problem = ud.problems.build("quadratic", clients=3, dim=3)
+    one = ud.tune(ud.FedCM(lr=0.02), problem, {"alpha": [0.5, 1.0]}, rounds=8, steps=2)["FedCM"]
+    assert "refused" in {run.status for run in one.tried}
+    assert one.grid == {"alpha": [0.5, 1.0]} and one.settings == 2
 
 
 def test_seeds_of_trials_are_not_those_that_are_shown():

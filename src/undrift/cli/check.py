@@ -28,7 +28,7 @@ def add(parser: Parser) -> None:
 
 def main(args: Namespace) -> int:
     if args.file.suffix != ".py" or not args.file.is_file():
-        refuse([f"{args.file}: no Python file; give the .py file to check"])
+        refuse([f"{args.file}: no Python file; a spec is tried by undrift run --check"])
     plugin = execute(args.file)
     say("One moment: loading torch.")
     from undrift.check.found import checked

@@ -80,7 +80,7 @@ def main(args: Namespace) -> int:
     have = len([*args.keys.glob("*.pub")]) if args.listen and args.keys else need
     if have < need:
         remedy = "Put a .pub of every node there, or set clients to their number: another run"
-        refuse([f"{args.keys} has the keys of {have} nodes for {need} clients"], remedy)
+        refuse([f"{need} clients need as many keys, and {args.keys} has {have}"], remedy)
     folder = Folder(args.out / spec.name)
     if is_left(spec, folder, args, longer=False):
         return federate(spec, folder, args)

@@ -55,6 +55,7 @@ def add(parser: Parser) -> None:
 
 def main(args: Namespace) -> int:
     need_flower()
+    from undrift.federate.keys import private
     from undrift.federate.node import Joined, NodeConfig
     from undrift.federate.session import SuperLinkAddress
 
@@ -66,8 +67,10 @@ def main(args: Namespace) -> int:
         refuse(wrong)
     try:
         address = SuperLinkAddress.read(args.superlink, args.key)
-    except NoFederation as error:
-        refuse([error])
+        if args.key and args.check is None:
+            private(args.key)
+    except (NoFederation, OSError, ValueError) as error:
+        refuse([str(error)])
     config = NodeConfig(
         data=args.data and args.data.resolve(),
         part=args.part,

@@ -78,7 +78,7 @@ class Struct:
 
     def _lacks(self, name: str) -> str:
         return f"{type(self).__qualname__} " + (
-            f"has no {name} yet: no phase of this round has kept one (a phase derives from Phase)"
+            f"has no {name} yet: no phase of this round has kept one, by replace({name}=...)"
             if name in self.scratch
             else f"has no field {name}; it has {', '.join(self.names) or 'none'}"
         )

@@ -1,4 +1,4 @@
-"""A certificate and keys for one federation."""
+"""A certificate and keys for one federation: making them, and looking at one."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_ssh_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -101,3 +102,22 @@ def _write(path: Path, content: bytes) -> None:
     """A new file that nobody else can read, from the beginning."""
     with open(path, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(content)
+
+
+def private(key: Path) -> str:
+    """That a node's key is one, and nobody else's."""
+    if key.suffix == ".pub":
+        raise ValueError(f"{key} is the public half: give the file without .pub")
+    if key.stat().st_mode & 0o077:
+        raise ValueError(f"other users can read {key}: chmod 600 {key}")
+    try:
+        found = load_ssh_private_key(key.read_bytes(), None)
+    except TypeError:
+        raise ValueError(
+            f"{key} has a passphrase: take it off, ssh-keygen -p -N '' -f FILE"
+        ) from None
+    if not isinstance(found, ec.EllipticCurvePrivateKey):
+        raise ValueError(
+            f"{key} is of another kind: ssh-keygen -t ecdsa -b 384 makes the right one"
+        )
+    return f"{key} is a private key that only you can read"

@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-
 from undrift.engines.messages.packet import Packet
+from undrift.federate.keys import private
 from undrift.federate.node import NodeConfig
 from undrift.federate.session import SuperLinkAddress
 from undrift.federate.worker import ClientWorker, sent_spec
@@ -32,23 +30,6 @@ def rehearse(
             yield name, True, look()
         except (OSError, ValueError) as error:
             yield name, False, str(error)
-
-
-def private(key: Path) -> str:
-    """That a node's key is one, and nobody else's."""
-    if key.stat().st_mode & 0o077:
-        raise ValueError(f"other users can read {key}: chmod 600 {key}")
-    try:
-        found = load_ssh_private_key(key.read_bytes(), None)
-    except TypeError:
-        raise ValueError(
-            f"{key} has a passphrase: take it off, ssh-keygen -p -N '' -f FILE"
-        ) from None
-    if not isinstance(found, EllipticCurvePrivateKey):
-        raise ValueError(
-            f"{key} is of another kind: ssh-keygen -t ecdsa -b 384 makes the right one"
-        )
-    return f"{key} is a private key that only you can read"
 
 
 def reached(address: SuperLinkAddress) -> str:

@@ -67,7 +67,8 @@ PYTHON = "python"
 """The key of [problem] with the class of a problem that only its author's program can build."""
 MORE_ROUNDS = (
     "A run has no fewer rounds than it had, and more only where the states that it ended with were "
-    'kept (those above 64 MB were not) and no step is "auto", which depends on the rounds. '
+    'kept (those above 64 MB and of federations were not) and no step is "auto", which depends on '
+    "the rounds. "
 )
 """What is said of a folder that holds the same run with other rounds."""
 ELSEWHERE = (

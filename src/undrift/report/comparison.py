@@ -283,8 +283,8 @@ def unequal(tuned: Mapping[str, TuningNote | None]) -> str:
     """
     tried = {name: (n.asked or n.settings) if n else 0 for name, n in tuned.items()}
     most = max(tried.values(), default=0)
-    less = [f"{name} by {n}" for name, n in tried.items() if UNEQUAL * n < most]
-    text = f"unequal tuning: others by up to {most} settings, {', '.join(less)}"
+    less = [f"{n} settings of {name}" for name, n in tried.items() if UNEQUAL * n < most]
+    text = f"unequal tuning: {', '.join(less)}, others had up to {most} to try"
     return text if less else ""
 
 

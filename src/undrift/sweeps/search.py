@@ -79,8 +79,9 @@ class Tuned:
 
     @property
     def grid(self) -> dict[str, list[float]]:
-        """All values that were tried, by name."""
-        return {name: sorted({dict(one.setting)[name] for one in self.tried}) for name in self.best}
+        """All values that were tried, by name; the method has refused others."""
+        tried = [dict(one.setting) for one in self.tried if one.status != "refused"]
+        return {name: sorted({setting[name] for setting in tried}) for name in self.best}
 
     @property
     def gradients(self) -> int:
@@ -90,7 +91,7 @@ class Tuned:
     @property
     def settings(self) -> int:
         """How many were tried."""
-        return len({one.setting for one in self.tried})
+        return len({one.setting for one in self.tried if one.status != "refused"})
 
     @property
     def runs(self) -> list[Tried]:
