@@ -41,7 +41,7 @@ CEILINGS = {
     "core settings": 1481,
     "methods objectives theory": 1587,
     "data models": 1774,
-    "problems": 3314,
+    "problems": 3315,
     "engines": 2825,
     "sweeps": 772,
     "spec": 709,

@@ -175,8 +175,9 @@ def _table(name: str, given: object) -> tuple[SampleRows, list[np.ndarray]]:
     pieces = [rows for rows in found if rows is not None and count(rows.x)]
     if not pieces:
         raise ValueError(f"{name} has no samples; give {WANTED}")
-    for piece in pieces:
-        _refuse_other(f"a client in {name}", piece, "another", pieces[0])
+    for which, piece in zip(of, found, strict=True):
+        if piece is not None and count(piece.x):
+            _refuse_other(which, piece, "another client", pieces[0])
     # One after another they are a copy; alone they stay where they are.
     whole = pieces[0] if len(pieces) == 1 else cat(pieces)
     ends = np.cumsum([0 if rows is None else count(rows.x) for rows in found])
@@ -210,11 +211,14 @@ def _refuse_other(
     """Refuse samples of other fields, of which one alone are images, or of other ``shapes``."""
 
     def kinds(rows: SampleRows) -> dict[str, object]:
-        return {key: (v.dtype == torch.uint8, shapes and v.shape[1:]) for key, v in rows.tensors()}
+        return {
+            key: (v.dtype == torch.uint8, shapes and [*v.shape[1:]]) for key, v in rows.tensors()
+        }
 
     if kinds(rows) != kinds(like):
         raise ValueError(
-            f"the samples of {name} are of another kind than those of {like_name}; give the same "
+            f"the samples of {name} are of another kind than those of {like_name}, by "
+            f"(uint8, shape) {kinds(rows)} and {kinds(like)}; give the same "
             "inputs and targets everywhere, in the same shapes, and uint8 for images alone"
         )
 
