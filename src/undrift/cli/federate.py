@@ -79,8 +79,10 @@ def main(args: Namespace) -> int:
     need = spec.problem.clients
     have = len([*args.keys.glob("*.pub")]) if args.listen and args.keys else need
     if have < need:
-        remedy = "Put a .pub of every node there, or set clients to their number: another run"
-        refuse([f"{need} clients need as many keys, and {args.keys} has {have}"], remedy)
+        refuse(
+            [f"{need} clients need as many keys, and {args.keys} has {have}"],
+            "Put a .pub of every node there, or set clients to their number: another run",
+        )
     folder = Folder(args.out / spec.name)
     if is_left(spec, folder, args, longer=False):
         return federate(spec, folder, args)

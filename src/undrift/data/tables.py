@@ -208,10 +208,8 @@ def _csv(
             if len(words) > MOST_WORDS:
                 raise BadData(f"{path}: {name} has {len(words)} different words: leave it out")
         wrong += [f"{name} of row {k}" for k in lacking]
-    given = [name for name in (label, group) if name]
-    wrong += [
-        f"{name} of row {k}" for name in given for k, row in enumerate(rows, 1) if not row[name]
-    ]
+    for name in filter(None, (label, group)):
+        wrong += [f"{name} of row {k}" for k, row in enumerate(rows, 1) if not row[name]]
     wrong += [f"a cell too many in row {k}" for k, row in enumerate(rows, 1) if None in row]
     if wrong:
         raise BadData(

@@ -126,8 +126,10 @@ class LogisticRegression(OnData):
 
     def conditions(self) -> dict[str, str]:
         if self.folder and (self.group or self.standardise):
-            said = "a node cannot tell who holds what, nor all samples' mean: scale the files"
-            return {"folder": f"group and standardise are for a file of all clients; {said}"}
+            return {
+                "folder": "group and standardise are for a file of all clients; a node cannot tell "
+                "who holds what, nor all samples' mean: scale the files"
+            }
         return super().conditions()
 
     def beside(self, folder: Path) -> Self:
