@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "cli plots records report runs spec",
 }
 CEILINGS = {
-    "core settings": 1481,
+    "core settings": 1482,
     "methods objectives theory": 1587,
     "data models": 1774,
     "problems": 3314,
@@ -50,7 +50,7 @@ CEILINGS = {
     "report plots": 967,
     "federate flower": 1479,
     "tuning": 487,
-    "cli": 1350,
+    "cli": 1351,
     "undrift_papers": 2005,
 }
 """Statements of rooms; what is in no room is counted with none."""

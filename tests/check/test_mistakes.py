@@ -11,8 +11,8 @@ RETURNED = "return self.Client(c=c), self.Up(dy=y - got.x, dc=c - me.c)"
 MISTAKES = {
     "def work(": ("def wrok(", "Mine has no work: write work(self, me, got, f)"),
     "def merge(": ("def merged(", "Mine has no merge: write merge(self, s, up, cohort)"),
-    "def client(": ("def clients(", "Mine.Client: c is missing; write client(self, x0), unless"),
-    "def server(": ("def servers(", "Mine.Server: c is missing; write server(self, x0), unless"),
+    "def client(": ("def clients(", "Mine.Client: c is missing; client(self, x0) must give it"),
+    "def server(": ("def servers(", "Mine.Server: c is missing; server(self, x0) must give it"),
     RETURNED: (
         "return self.Up(dy=y - got.x, dc=c - me.c)",
         "Mine.work must return Client and Up; it returned Up",

@@ -177,3 +177,14 @@ def test_a_run_that_ends_above_its_start_says_so():
     assert run.note == "ended with a larger loss than it began with: try a smaller lr"
     assert run.note in repr(run)
     assert ud.run(ud.FedAvg(lr=0.2), "logistic-heart", **given).note == ""
+
+
+def test_a_network_that_overfits_is_not_told_to_step_less():
+    """Its loss on others' samples grows, however small its steps are."""
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 20, generator=draw), torch.randint(2, (40,), generator=draw)
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
+    problem = ud.Neural(net, (x, y), ud.data.iid(40, clients=2), test=0.5)
+    run = ud.run(ud.FedAvg(lr=0.1), problem, rounds=60, steps=10)
+    assert run.history["loss"][-1] > run.history["loss"][0] and run.note == ""

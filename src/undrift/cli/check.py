@@ -53,13 +53,8 @@ def examine(thing: Checked, as_json: bool) -> dict[str, str]:
         ended.append(check)
         word, text = "passed", check.title
         if check.failure:
-            word, text = (
-                "FAILED",
-                next(
-                    (f"the same as {o.name}" for o in ended[:-1] if o.failure == check.failure),
-                    check.failure,
-                ),
-            )
+            same = [one.name for one in ended[:-1] if one.failure == check.failure]
+            word, text = "FAILED", f"the same as {same[0]}" if same else check.failure
         elif check.inapplicable:
             word, text = "skipped", check.inapplicable
         tell(f"  {word}  {check.name}: {text}")

@@ -18,8 +18,7 @@ Tables are as wide as the terminal or as COLUMNS says; in a pipe or a file every
 Exit codes: 0 success; 1 failure (of a run: every method failed); 2 bad input, nothing was run; \
 130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, which act like Ctrl-C. \
 The key TAB completes commands and options after pip install 'undrift[completion]' and, in the \
-file \
-that your shell starts with, eval "$(register-python-argcomplete undrift)"; in fish \
+file that your shell starts with, eval "$(register-python-argcomplete undrift)"; in fish \
 register-python-argcomplete --shell fish undrift | source. \
 UNDRIFT_DEBUG=1 shows the traceback of an unexpected error."""
 RUN = "folder of a run, or its name in runs/"

@@ -69,12 +69,9 @@ class Struct:
         for name in self.vectors:
             if name not in fields:
                 # The default ``server`` gives x alone, the default ``client`` nothing.
-                first = isinstance(self, State) and {"x"}.issuperset(fields)
-                raise TypeError(
-                    f"{type(self).__qualname__}: {name} is missing"
-                    + f"; write {type(self).__name__.lower()}(self, x0), unless there is one"
-                    * first
-                )
+                default = isinstance(self, State) and {"x"}.issuperset(fields)
+                made = f"; {type(self).__name__.lower()}(self, x0) must give it" if default else ""
+                raise TypeError(f"{type(self).__qualname__}: {name} is missing{made}")
 
     def _lacks(self, name: str) -> str:
         return f"{type(self).__qualname__} " + (
