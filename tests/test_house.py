@@ -39,7 +39,7 @@ MAY_IMPORT = {
 }
 CEILINGS = {
     "core settings": 1482,
-    "methods objectives theory": 1587,
+    "methods objectives theory": 1571,
     "data models": 1774,
     "problems": 3314,
     "engines": 2825,
@@ -51,7 +51,7 @@ CEILINGS = {
     "federate flower": 1479,
     "tuning": 487,
     "cli": 1351,
-    "undrift_papers": 2005,
+    "undrift_papers": 2025,
 }
 """Statements of rooms; what is in no room is counted with none."""
 SAYING_WHY = tuple(

@@ -14,6 +14,7 @@ from undrift.core.costs import placeholder
 from undrift.core.problem import Constants
 from undrift.methods import find
 from undrift.theory import bounds, has_rule, prescribe, steps
+from undrift_papers import theorems
 from undrift_papers.fedrecu.memory import vectors_held
 from undrift_papers.fedrecu.tables import step_rule
 from undrift_papers.fedred.complexities import rule
@@ -105,11 +106,11 @@ def test_what_the_explanations_say():
     """
     assert not any(has_rule(find("SONATA"), field) for field in ("beta", "alpha"))
     L, mu, delta = 50.0, 0.3, 4.0
-    eta = steps.svrp_eta(mu, delta)
+    eta = theorems.svrp_eta(mu, delta)
     condition = (L + 1 / eta) / (mu + 1 / eta)
     assert condition == pytest.approx((L * mu + 2 * delta**2) / (mu**2 + 2 * delta**2))
     with pytest.raises(ZeroDivisionError):
-        bounds.fedrecu_convex_stochastic(1.0, 1, 1 / 6, 1, 1.0)
+        theorems.fedrecu_convex_stochastic(1.0, 1, 1 / 6, 1, 1.0)
     with pytest.raises(ValueError, match="mu"):
         rule("DANE", AT[NC])
     with pytest.raises(ValueError, match="mu > 0"):

@@ -8,6 +8,7 @@ import pytest
 from tests.reference import inequalities
 
 from undrift.theory import bounds, steps
+from undrift_papers import theorems
 
 SEEDS = range(8)
 
@@ -66,15 +67,15 @@ HAND = [
     (bounds.fedrecu_descent_convex(2.0, 3, 0.1), 0.3 - 0.02 * (8 + 3)),
     (inequalities.fedrecu_descent_nonconvex(2.0, 3, 0.1), 0.3 - 0.02 * (8 + 6)),
     (bounds.fedrecu_linear(0.5, 0.1), 0.9),
-    (bounds.fedrecu_average(2.0, 3, 0.1, 4, 13.0), 8 / 0.24),
-    (bounds.fedrecu_convex_stochastic(2.0, 2, 0.01, 5, 10.0), 2 / (0.04 - 0.0096)),
+    (theorems.fedrecu_average(2.0, 3, 0.1, 4, 13.0), 8 / 0.24),
+    (theorems.fedrecu_convex_stochastic(2.0, 2, 0.01, 5, 10.0), 2 / (0.04 - 0.0096)),
     (
-        bounds.fedrecu_convex_stochastic(2.0, 2, 0.01, 5, 10.0, sigma=3.0),
+        theorems.fedrecu_convex_stochastic(2.0, 2, 0.01, 5, 10.0, sigma=3.0),
         (2 + 0.1224) / (0.04 - 0.0096),
     ),
-    (bounds.fedrecu_nonconvex_stochastic(2.0, 2, 0.01, 5, 10.0), 2 / (0.01 - 0.0052)),
+    (theorems.fedrecu_nonconvex_stochastic(2.0, 2, 0.01, 5, 10.0), 2 / (0.01 - 0.0052)),
     (
-        bounds.fedrecu_nonconvex_stochastic(2.0, 2, 0.01, 5, 10.0, sigma=3.0),
+        theorems.fedrecu_nonconvex_stochastic(2.0, 2, 0.01, 5, 10.0, sigma=3.0),
         2 / 0.0048 + 0.3168 / 0.0096,
     ),
     (inequalities.dane_decrease(1.0, 3.0), 2.0),
@@ -84,10 +85,10 @@ HAND = [
     (bounds.daneplus(1.0, 2.0, 2, 10.0), 8.0),
     (bounds.daneplus(0.0, 2.0, 4, 10.0), 5.0),
     (bounds.daneplus(1.0, 2.0, 2, 10.0, errors2=3.0), 10.0),
-    (bounds.daneplus_accuracy(1.0, 3.0, 0), 0.75),
-    (bounds.daneplus_accuracy(1.0, 3.0, 2), 0.125),
-    (bounds.daneplus_nonconvex(3.0, 2.0, 9, 1.0), 12.0),
-    (bounds.daneplus_nonconvex(3.0, 3.0, 8, 2.0, errors2=4.0), 25.0),
+    (theorems.daneplus_accuracy(1.0, 3.0, 0), 0.75),
+    (theorems.daneplus_accuracy(1.0, 3.0, 2), 0.125),
+    (theorems.daneplus_nonconvex(3.0, 2.0, 9, 1.0), 12.0),
+    (theorems.daneplus_nonconvex(3.0, 3.0, 8, 2.0, errors2=4.0), 25.0),
     (inequalities.daneplus_dual_weight(1.0, 4.0, 2.0), 5 / 36),
     (inequalities.daneplus_dual_weight(1.0, 3.0, 1.0), 4 / 10),
     (inequalities.daneplus_dual_rate(1.0, 4.0, 2.0), 5 / 9),
@@ -104,8 +105,8 @@ HAND = [
     (bounds.fedred_gd(0.0, 2.0, 4, 10.0), 5.0),
     (bounds.fedred_gd(2.0, 4.0, 2, 10.0, L=2.0), 8.0),
     (bounds.fedred_gd(2.0, 4.0, 2, 10.0, L=2.0, sigma=2.0), 9.0),
-    (bounds.fedred_gd_nonconvex(2.0, 8, 4.0), 96.0),
-    (bounds.fedred_gd_nonconvex(2.0, 8, 4.0, sigma=3.0), 168.0),
+    (theorems.fedred_gd_nonconvex(2.0, 8, 4.0), 96.0),
+    (theorems.fedred_gd_nonconvex(2.0, 8, 4.0, sigma=3.0), 168.0),
     (bounds.scaffnew_weight(0.5, 0.25), 4.0),
     (bounds.scaffnew_rate(0.1, 0.5, 0.5), 0.95),
     (bounds.scaffnew_rate(1.0, 0.5, 0.5), 0.75),
@@ -137,7 +138,7 @@ def test_fedrecu_theorem_2s_constant(tau, share):
     L = 3.0
     lr = share * steps.fedrecu_nonconvex(L, tau)
     gamma, paper = inequalities.fedrecu_descent_nonconvex(L, tau, lr), 13 * lr**2 * L * tau / 8
-    assert gamma >= paper * (1 - 1e-12) and bounds.fedrecu_average(
+    assert gamma >= paper * (1 - 1e-12) and theorems.fedrecu_average(
         L, tau, lr, 7, 2.0
     ) == pytest.approx(2 / (paper * 7))
     if tau == 1 and share == 1:
@@ -186,7 +187,7 @@ def test_fedrecu_descent(tau, mu, step, descent):
             norms.append(sq(g))
             x = new
         if bottom > 0 and mu < 0:
-            assert np.mean(norms) <= bounds.fedrecu_average(f.L, tau, lr, 20, first)
+            assert np.mean(norms) <= theorems.fedrecu_average(f.L, tau, lr, 20, first)
 
 
 def test_fedrecu_descent_is_exact_for_one_step():
@@ -204,7 +205,9 @@ def test_fedrecu_theorem_3_without_noise():
     for k in range(1, 30):
         seen.append(x)
         x = fedrecu_round(f, x, lr, 4)
-        assert f.gap(np.mean(seen, 0)) <= bounds.fedrecu_convex_stochastic(f.L, 4, lr, k, distance2)
+        assert f.gap(np.mean(seen, 0)) <= theorems.fedrecu_convex_stochastic(
+            f.L, 4, lr, k, distance2
+        )
 
 
 # --- DANE and DANE+
@@ -243,7 +246,7 @@ def test_daneplus_theorem_4(spread):
                 break  # the stopping rule cannot be met below rounding
             g = f.grad(x)
             h, Y = g - g.mean(0), np.tile(x, (f.N, 1))
-            accuracy = bounds.daneplus_accuracy(f.mu, lam, r)
+            accuracy = theorems.daneplus_accuracy(f.mu, lam, r)
             open_ = np.ones(f.N, bool)
             while open_.any():
                 Y = np.where(open_[:, None], Y - lr * (f.grad(Y) - h + lam * (Y - x)), Y)
@@ -257,7 +260,7 @@ def test_daneplus_theorem_4(spread):
 
 def test_daneplus_accuracies_sum_to_theorem_4s_budget():
     mu, lam = 0.3, 2.0
-    total = sum(bounds.daneplus_accuracy(mu, lam, r) for r in range(10_000))
+    total = sum(theorems.daneplus_accuracy(mu, lam, r) for r in range(10_000))
     assert total == pytest.approx(lam * (mu + lam) / 8, rel=1e-3) and total <= lam * (mu + lam) / 8
 
 
@@ -273,7 +276,7 @@ def test_daneplus_theorem_1_with_a_random_client():
             g = f.grad(x)
             x = f.solve(g - g.mean(0) + lam * x, lam)[f.rng.integers(f.N)]
             norms.append(sq(f.grad(x).mean(0)))
-            assert min(norms) <= bounds.daneplus_nonconvex(f.delta_B, 2.0, r, first)
+            assert min(norms) <= theorems.daneplus_nonconvex(f.delta_B, 2.0, r, first)
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.4, 3.0])

@@ -5,6 +5,7 @@ import pytest
 from tests.reference import inequalities
 
 from undrift.theory import NoRule, bounds, steps
+from undrift_papers import theorems
 
 ROOT6, ROOT5 = 2.449489742783178, 2.23606797749979
 
@@ -60,7 +61,7 @@ HAND = [
     (steps.fedpd_gamma(0.999), 5.0),
     (inequalities.fedacg_lr(2.0, 5, lam=0.8, dissimilarity=3.0), 0.04 / 6400),
     (inequalities.fedacg_lr(2.0, 5, lam=0.8), 0.04 / 1280),
-    (steps.svrp_eta(0.5, 2.0), 1 / 16),
+    (theorems.svrp_eta(0.5, 2.0), 1 / 16),
 ]
 
 
@@ -71,8 +72,8 @@ def test_value(row):
 
 
 @pytest.mark.parametrize("rule, guarantee", [
-    (steps.fedrecu_convex_stochastic, bounds.fedrecu_convex_stochastic),
-    (steps.fedrecu_nonconvex_stochastic, bounds.fedrecu_nonconvex_stochastic),
+    (steps.fedrecu_convex_stochastic, theorems.fedrecu_convex_stochastic),
+    (steps.fedrecu_nonconvex_stochastic, theorems.fedrecu_nonconvex_stochastic),
 ])  # fmt: skip
 def test_fedrecu_stochastic_steps_lie_just_below_where_the_guarantee_fails(rule, guarantee):
     lr = rule(2.0, 10)

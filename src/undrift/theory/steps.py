@@ -210,8 +210,3 @@ def fedpd_gamma(eta: float) -> float:
     6 eta/gamma^2, which needs gamma > sqrt(12) eta for any B and L, hence 5 eta without them.
     """
     return 5 * eta / STRICT
-
-
-def svrp_eta(mu: float, delta_A: float) -> float:
-    """SVRP (strongly convex): eta = mu/(2 delta_A^2), with p = 1/N."""
-    return mu / (2 * delta_A**2)

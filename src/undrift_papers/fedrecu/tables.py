@@ -11,7 +11,8 @@ from undrift.core.costs import costs, placeholder
 from undrift.core.method import registry
 from undrift.core.params import THEORY
 from undrift.core.problem import Constants
-from undrift.theory import bounds, prescribe, steps
+from undrift.theory import prescribe, steps
+from undrift_papers import theorems
 from undrift_papers.fedrecu.memory import vectors_held
 from undrift_papers.quoted import QuotedRow, QuotedTable, cell
 
@@ -95,9 +96,11 @@ STEPS = (
 )  # fmt: skip
 RATES: dict[tuple[str, str], Callable[[float, int, float], float]] = {
     # (assumption, gradients) -> FedRecu's bound at L = tau = 1 as a function of (lr, K, sigma)
-    ("convex", "SG"): lambda lr, K, sigma: bounds.fedrecu_convex_stochastic(1, 1, lr, K, 1, sigma),
-    ("nonconvex", "EG"): lambda lr, K, sigma: bounds.fedrecu_average(1, 1, lr, K, 1),
-    ("nonconvex", "SG"): lambda lr, K, sigma: bounds.fedrecu_nonconvex_stochastic(
+    ("convex", "SG"): lambda lr, K, sigma: theorems.fedrecu_convex_stochastic(
+        1, 1, lr, K, 1, sigma
+    ),
+    ("nonconvex", "EG"): lambda lr, K, sigma: theorems.fedrecu_average(1, 1, lr, K, 1),
+    ("nonconvex", "SG"): lambda lr, K, sigma: theorems.fedrecu_nonconvex_stochastic(
         1, 1, lr, K, 1, sigma
     ),
 }

@@ -11,6 +11,7 @@ from undrift.core.method import registry
 from undrift.core.params import THEORY
 from undrift.core.problem import Constants
 from undrift.theory import bounds, has_rule, prescribe, steps
+from undrift_papers import theorems
 from undrift_papers.fedred.orders import At
 
 
@@ -42,9 +43,9 @@ def gd_rounds(at: At) -> float:
         return math.log(at.L / 2 * at.R2 / at.accuracy(1 / 2)) / -math.log(rate)
     if at.mu == 0:
         lr = steps.fedrecu_convex_stochastic(at.L, 1) / 2
-        return first(lambda k: bounds.fedrecu_convex_stochastic(at.L, 1, lr, k, at.R2), at.eps)
+        return first(lambda k: theorems.fedrecu_convex_stochastic(at.L, 1, lr, k, at.R2), at.eps)
     return first(
-        lambda k: bounds.fedrecu_average(at.L, 1, steps.fedrecu_nonconvex(at.L, 1), k, at.F0),
+        lambda k: theorems.fedrecu_average(at.L, 1, steps.fedrecu_nonconvex(at.L, 1), k, at.F0),
         at.eps,
     )
 
@@ -68,7 +69,7 @@ def daneplus_rounds(at: At) -> float:
     lam = rule("DANEPlus", at)["lam"]
     if at.mu < 0:
         return first(
-            lambda r: bounds.daneplus_nonconvex(at.delta_B, lam / at.delta_B, r, at.F0), at.eps
+            lambda r: theorems.daneplus_nonconvex(at.delta_B, lam / at.delta_B, r, at.F0), at.eps
         )
     return first(lambda r: bounds.daneplus(at.mu, lam, r, at.R2), at.accuracy(1 / 2))
 
@@ -83,18 +84,18 @@ def daneplus_accuracy(at: At) -> float:
     """By how much the local solver has to reduce |y - y*| before its rule holds."""
     found = rule("DANEPlus", at)
     return 1 / (
-        found["lr"] * math.sqrt(bounds.daneplus_accuracy(at.mu, found["lam"], int(at.r1) - 1))
+        found["lr"] * math.sqrt(theorems.daneplus_accuracy(at.mu, found["lam"], int(at.r1) - 1))
     )
 
 
 def fedred_rounds(at: At) -> float:
     found = rule("FedRed", at)
     if at.mu < 0:
-        return found["p"] * first(lambda k: bounds.fedred_gd_nonconvex(at.L, k, at.F0), at.eps)
+        return found["p"] * first(lambda k: theorems.fedred_gd_nonconvex(at.L, k, at.F0), at.eps)
     return found["p"] * first(
         lambda k: bounds.fedred_gd(at.mu, found["eta"], k, at.R2), at.accuracy(1 / 4)
     )
 
 
 def svrp_contractions(at: At) -> float:
-    return 1 / (at.mu * steps.svrp_eta(at.mu, at.delta_A))
+    return 1 / (at.mu * theorems.svrp_eta(at.mu, at.delta_A))

@@ -83,7 +83,7 @@ SOURCES = {
     "FedDyn": "FedDyn.solves",
     "Scaffnew": "bounds.scaffnew, rules of lr and p",
     "SONATA": "the paper's text; SONATA.solves",
-    "SVRP": "steps.svrp_eta; SVRP.solves",
+    "SVRP": "theorems.svrp_eta; SVRP.solves",
     "DANE": "bounds.dane, rule of lam; DANE.solves",
     "DANEPlus": "bounds.daneplus, rules of lam and lr",
     "FedRed": "bounds.fedred_gd, rules of eta and p",
