@@ -213,6 +213,7 @@ def test_a_notebook_shows_what_was_saved_with_it(name, folder, monkeypatch, caps
     module = ModuleType("of_a_notebook")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     module.typed = typed
+    plt.close("all")  # what another test has left open is not this notebook's
     for number, cell in enumerate(code(name), 1):
         with warnings.catch_warnings():
             for kind in (UserWarning, RuntimeWarning):
