@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 POINTED: Style = {"s": 22, "alpha": 0.8, "linewidths": 0}
 BAND: Style = {"color": PALE, "linewidth": 0, "zorder": 0}
-NAME: Style = {"fontsize": 7, "color": GREY, "textcoords": "offset points"}
+NAME: Style = {"fontsize": 7, "color": GREY, "va": "center"}
 FAR = 15.0
 """Points by which an accuracy differs that is called by its name: of each item the furthest."""
 LINE: Style = {"color": GREY, "linewidth": 0.8, "zorder": 0}
@@ -61,9 +61,10 @@ def figure(pages: Sequence[Page]) -> Figure | None:
         places = [items.index(found[p]) for p in others]
         right.scatter([ratios[p] for p in others], places, label=paper, **style)
     off = sorted((p.printed - p.ours, p) for p in found if p.share)
-    for p in {found[p]: p for by, p in off if by > FAR}.values():
-        where = found[p].partition("/")[2]
-        left.annotate(f"{p.label}, {where}", (p.printed, p.ours), (5, -3), **NAME)
+    below = float("-inf")  # one name is not written over another
+    for p in sorted({found[p]: p for by, p in off if by > FAR}.values(), key=lambda p: p.ours):
+        where, below = found[p].partition("/")[2], max(p.ours, below + 5)
+        left.text(p.printed + 3, below, f"{p.label}, {where}", **NAME)
     ends = [0, 100]
     left.plot(ends, ends, **LINE)
     left.fill_between(ends, [e - POINTS for e in ends], [e + POINTS for e in ends], **BAND)
