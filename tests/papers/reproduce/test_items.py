@@ -116,12 +116,13 @@ def test_an_unknown_name_gets_the_nearest(wanted, message):
         list(find(wanted))
 
 
-def test_the_list_is_told_without_torch():
+def test_the_list_is_told_without_torch(tmp_path):
     code = (
         "import sys; from undrift.cli import main; main(['reproduce', '--list', '--json']); "
         "print({'torch', 'numpy', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == "set()"
     found = {row["item"]: row for row in json.loads(done.stdout)}
     assert set(found) == set(names())
