@@ -45,12 +45,12 @@ CEILINGS = {
     "engines": 2825,
     "sweeps": 772,
     "spec": 709,
-    "records runs": 2808,
+    "records runs": 2814,
     "check": 772,
-    "report plots": 967,
+    "report plots": 985,
     "federate flower": 1479,
     "tuning": 487,
-    "cli": 1351,
+    "cli": 1353,
     "undrift_papers": 2005,
 }
 """Statements of rooms; what is in no room is counted with none."""

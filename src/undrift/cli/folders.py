@@ -13,7 +13,7 @@ from undrift.report.comparison import Comparison, compare, read
 
 ROOT = Path("runs")
 TARGET = (
-    "a gap, or for networks an accuracy such as 0.8 "
+    "a gap, an accuracy such as 0.8, or what else judges the runs "
     "(default: the spec's, else 1e-6 of the first gap)"
 )
 BOUNDS = "draw the theorems' bounds on the gap too, for the methods that have one"

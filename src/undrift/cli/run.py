@@ -60,9 +60,9 @@ def add(parser: Parser) -> None:
     parser.description = (
         "Run every method of a spec with every seed. The results go to a folder of the spec's "
         "name: spec.toml, environment.json, metrics.jsonl, metrics.parquet, summary.json, models, "
-        "checkpoints, log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current "
-        "round; the same command, or undrift resume, continues from there. Ctrl-C twice stops at "
-        "once. "
+        "checkpoints, log.txt and a figure, such as gap.png or accuracy.png. Ctrl-C ends the run "
+        "after the current round; the same command, or undrift resume, continues from there. "
+        "Ctrl-C twice stops at once. "
         "With more rounds, as by -s rounds=200, methods go on from where they ended. "
         'Methods, problems, networks, data and objectives with a file (file = "mine.py") are '
         "Python code, which is executed."
@@ -214,7 +214,7 @@ def perform(
     say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}{which}")
     experiment = make(spec, build, args.part) if build else make(spec, part=args.part)
     labels, note = [task.label for task in experiment.tasks], experiment.tasks[0].problem.note
-    bar = Progress(labels, spec.seeds, note, say)
+    bar = Progress(labels, spec.seeds, note, say, goal=experiment.rules.best)
 
     def hear(event: Event) -> None:
         listen(event)
@@ -275,12 +275,17 @@ def unfinished(folder: Folder, spec: Spec, why: str = "") -> None:
     say(f"Continue: {how}. See them: undrift compare {folder.path}")
 
 
+def figure(found: Comparison) -> str:
+    """The name of its file: that of what the run is judged by, without a path."""
+    return Path(f"{found.column}.png").name
+
+
 def draw(folder: Folder, found: Comparison) -> None:
     """The figure of a run, in its folder."""
     from undrift.report.figures import image, panels
 
     title = f"{found.title}: {found.runs[0].problem['name']}"
-    folder.write(f"{found.column}.png", image(panels({title: found})))
+    folder.write(figure(found), image(panels({title: found})))
 
 
 def report(folder: Folder, as_json: bool, again: bool = False) -> int:
@@ -289,7 +294,7 @@ def report(folder: Folder, as_json: bool, again: bool = False) -> int:
     """
     (found,) = compare(read([folder]))
     (run,) = found.runs
-    if run.rows and (again or not folder.file(f"{found.column}.png").exists()):
+    if run.rows and (again or not folder.file(figure(found)).exists()):
         draw(folder, found)
     if as_json:
         from undrift.report.clients import by_client

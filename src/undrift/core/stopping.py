@@ -16,10 +16,10 @@ LOSS = 1e3
 NEAR = 0.1
 """A gradient or a loss that may be this near to its limit is measured after every round."""
 Mode = Literal["min", "max"]
-LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
-HIGHER = ("accuracy", "top5", "f1", "auc")
 USUAL = ("gap", "accuracy")
 """What a run is judged by, if it is recorded; else by its loss."""
+LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
+HIGHER = ("accuracy", "top5", "f1", "auc")
 MEASURED, EVERYBODY = "measured_clients", "all_clients"
 """Columns of rows whose metrics are of some clients only: of how many, and how many there are."""
 
@@ -69,10 +69,14 @@ class Goal(Record):
             }
         return {}
 
-    def column(self, row: Mapping[str, float]) -> str:
+    def column(self, *rows: Mapping[str, object]) -> str:
         """The name of the number in the rows of a run."""
-        usual = next((name for name in USUAL if row.get(name) is not None), "loss")
-        return self.metric or usual
+        usual = (name for name in USUAL if any(row.get(name) is not None for row in rows))
+        return self.metric or next(usual, "loss")
+
+    def settled(self, *rows: Mapping[str, object]) -> Self:
+        """The same with the metric that it has for these rows."""
+        return dataclasses.replace(self, metric=self.column(*rows))
 
     def larger(self, column: str) -> bool:
         """Whether larger numbers are better."""
@@ -105,10 +109,8 @@ def _usual_mode(metric: str) -> Mode | None:
     ('max', 'min', None)
     """
     modes: dict[Mode, tuple[str, ...]] = {"min": LOWER, "max": HIGHER}
-    for mode, words in modes.items():
-        if metric in words or metric.endswith(tuple(f"_{word}" for word in words)):
-            return mode
-    return None
+    ends = {mode: tuple(f"_{word}" for word in words) for mode, words in modes.items()}
+    return next((mode for mode, some in ends.items() if f"_{metric}".endswith(some)), None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

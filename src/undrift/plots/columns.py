@@ -1,11 +1,10 @@
-"""Recorded columns: their names on an axis, their scale, and which of them a run is judged by."""
+"""Recorded columns: their names on an axis, and their scale."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from undrift.core.problem import Samples
-from undrift.core.stopping import USUAL
 
 SHARES = ("accuracy", "top5", "train_accuracy", "train_top5")
 """Recorded as fractions, shown in percent."""
@@ -50,17 +49,6 @@ MEASURED_ON: Mapping[Samples | None, Mapping[str, str]] = {
 """What replaces ``WORDS`` by the samples that were measured on; ``None``: nobody said which."""
 BOUND_OF = "bound_of"
 """The key of a row that is a theorem's bound: the label of the method that it is about."""
-JUDGES = (*USUAL, "loss")
-"""Columns that a run can be judged by; the first that it has does."""
-
-
-def metric(rows: Sequence[Mapping[str, object]]) -> str:
-    """The column that judges a run: the gap if the optimum is known, else accuracy, else loss."""
-    for name in JUDGES[:-1]:
-        for row in rows:
-            if row.get(name) is not None:
-                return name
-    return JUDGES[-1]
 
 
 def axis(y: str, smooth: int = 1, note: str = "", samples: Samples | None = None) -> str:

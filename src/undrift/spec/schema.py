@@ -96,8 +96,8 @@ class Settings(RunOptions):
             stops there, unless it is the target of stop.
         smooth: rows that a point of an accuracy curve is the mean of, at most a twentieth of them.
         stop: ends a method early: a table of what it waits for, and how long.
-        best: what the best model is best in: a metric, or a table of metric and mode; left out:
-            that of stop, else the gap, else the accuracy, else the loss.
+        best: by what methods are judged and the best model is kept: a metric, or a table of metric
+            and mode; left out: that of stop, else the gap, else the accuracy, else the loss.
     """
 
     name: FolderName
