@@ -6,7 +6,9 @@ from copy import deepcopy
 import pytest
 from tests.spec.texts import CONVEX, GOOD, IMAGES, complaints
 
+import undrift as ud
 from undrift.core.cohort import Sampling
+from undrift.core.params import BadParameters
 from undrift.objectives import CrossEntropy, FedLC
 from undrift.spec.errors import BadSpec, Origin
 from undrift.spec.reader import Reader, parse
@@ -102,6 +104,14 @@ def test_a_flag_that_makes_a_table_is_blamed_for_what_that_lacks():
     line = text.split("\n").index("[stop]") + 1
     (found,) = complaints(text, "stop.metric=score")
     assert found.startswith(f"s.toml:{line}: mode is missing")
+
+
+def test_what_a_kind_lacks_is_told_with_its_table():
+    remedy = 'rounds is missing: whole number >= 1, as schedule = {name = "cosine", rounds = ...}'
+    assert complaints(CONVEX, "schedule=cosine") == [f"-s schedule=cosine: {remedy}"]
+    with pytest.raises(BadParameters) as caught:
+        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=3, schedule="cosine")
+    assert str(caught.value) == f"run: {remedy}"
 
 
 def test_what_an_override_of_a_dictionary_does_not_say_is_not_its_fault():
