@@ -47,8 +47,8 @@ COSTS = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
 SHOWN = 8
 """Rows of a history in a notebook."""
-SIZE, DOTS = (5.0, 3.0), 200
-"""Inches of its small pictures, and dots of an inch, of which a screen shows half."""
+SIZE, DOTS = (5.0, 3.0), 100
+"""Inches of its small pictures, and dots of an inch: a saved notebook holds them all."""
 
 
 class History(RowColumns):
@@ -439,6 +439,6 @@ def _page(
         figure = Figure(figsize=SIZE, layout="constrained")
         _drawn_on(figure.subplots(), rows, "round", y, samples)
         content = base64.b64encode(image(figure, "png", DOTS)).decode()
-        about = f'width="{50 * SIZE[0] * 2:.0f}" alt="{escape(axis(y))} against rounds"'
+        about = f'alt="{escape(axis(y))} against rounds"'
         parts.append(f'<img src="data:image/png;base64,{content}" {about}>')
     return "\n".join(filter(None, parts))
