@@ -50,7 +50,7 @@ CEILINGS = {
     "report plots": 985,
     "federate flower": 1479,
     "tuning": 488,
-    "cli": 1353,
+    "cli": 1360,
     "undrift_papers": 2005,
 }
 """Statements of rooms; what is in no room is counted with none."""

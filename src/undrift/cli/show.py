@@ -19,6 +19,11 @@ from undrift.methods._papers import cited, reference
 from undrift.report.numbers import count
 from undrift.report.table import prose
 
+ELSEWHERE = (
+    "A run: undrift compare RUN. Problems, objectives and settings: undrift list problems, and so "
+    "on. Image sets: undrift data info."
+)
+
 
 def add(parser: Parser) -> None:
     parser.description = (
@@ -35,7 +40,8 @@ def main(args: Namespace) -> None:
         result_as(args.json, dataclasses.asdict(card), described(card))
         return
     if found is None:
-        refuse([unknown("method", args.name, sorted(registry, key=str.casefold))])
+        known = [*sorted(registry, key=str.casefold), *cards()]
+        refuse([unknown("method or data", args.name, known)], ELSEWHERE)
     if args.json:
         more = {
             "update": update(found),
