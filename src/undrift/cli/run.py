@@ -38,22 +38,7 @@ from undrift.spec.schema import Spec
 if TYPE_CHECKING:
     from undrift.runs.prepare import Build
 
-SET = (
-    "change the spec: rounds=50, problem.clients=20, cohort.size=5, or method.lr=0.05 for every "
-    "method with an lr"
-)
-STORE = (
-    "where client states are kept: device, host (main memory, beside a GPU), file, or auto: the "
-    "first with room"
-)
 HERE = ("simulate", "wire", "distributed")
-ENGINE = "the engine, in place of the spec's [engine]: simulate, wire or distributed"
-WORKERS = "processes on this machine that share each run, with --engine distributed"
-PART = (
-    "only the K-th of N even shares of methods and seeds, in a folder NAME-part-K-of-N of its own; "
-    "undrift gather makes one run of them"
-)
-JOBS = "processes that share methods and seeds; no number depends on it (default: 1)"
 
 
 def add(parser: Parser) -> None:
@@ -69,7 +54,13 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
     add_options(parser, new=True, here=True)
-    parser.add_argument("--part", default=WHOLE, metavar="K/N", help=PART)
+    parser.add_argument(
+        "--part",
+        default=WHOLE,
+        metavar="K/N",
+        help="only the K-th of N even shares of methods and seeds, in a folder NAME-part-K-of-N of "
+        "its own; undrift gather makes one run of them",
+    )
     parser.add_argument(
         "--check",
         action="store_true",
@@ -80,7 +71,14 @@ def add(parser: Parser) -> None:
 def add_changes(parser: Parser) -> None:
     """The options that change a spec, and say where folders go."""
     parser.add_argument(
-        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
+        "-s",
+        "--set",
+        dest="changes",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the spec: rounds=50, problem.clients=20, cohort.size=5, or method.lr=0.05 for "
+        "every method with an lr",
     )
     parser.folder("--out", default="runs", help="where run folders go")
 
@@ -95,10 +93,25 @@ def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
             "--overwrite", action="store_true", help="replace an earlier run of the same name"
         )
     if here:
-        parser.add_argument("--engine", choices=HERE, metavar="NAME", help=ENGINE)
-        parser.add_argument("--workers", type=natural, metavar="N", help=WORKERS)
         parser.add_argument(
-            "--store", choices=get_args(StatePlace), default="auto", metavar="PLACE", help=STORE
+            "--engine",
+            choices=HERE,
+            metavar="NAME",
+            help="the engine, in place of the spec's [engine]: simulate, wire or distributed",
+        )
+        parser.add_argument(
+            "--workers",
+            type=natural,
+            metavar="N",
+            help="processes on this machine that share each run, with --engine distributed",
+        )
+        parser.add_argument(
+            "--store",
+            choices=get_args(StatePlace),
+            default="auto",
+            metavar="PLACE",
+            help="where client states are kept: device, host (main memory, beside a GPU), file, or "
+            "auto: the first with room",
         )
     parser.add_argument(
         "--checkpoint",
@@ -106,7 +119,13 @@ def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
         metavar="SECONDS",
         help="time between checkpoints (default: 10)",
     )
-    parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=JOBS)
+    parser.add_argument(
+        "--jobs",
+        type=natural,
+        default=1,
+        metavar="N",
+        help="processes that share methods and seeds; no number depends on it (default: 1)",
+    )
     parser.add_argument(
         "--deterministic",
         action="store_true",

@@ -19,11 +19,6 @@ from undrift.methods._papers import cited, reference
 from undrift.report.numbers import count
 from undrift.report.table import prose
 
-ELSEWHERE = (
-    "A run: undrift compare RUN. Problems, objectives and settings: undrift list problems, and so "
-    "on. Image sets: undrift data info."
-)
-
 
 def add(parser: Parser) -> None:
     parser.description = (
@@ -41,7 +36,11 @@ def main(args: Namespace) -> None:
         return
     if found is None:
         known = [*sorted(registry, key=str.casefold), *cards()]
-        refuse([unknown("method or data", args.name, known)], ELSEWHERE)
+        refuse(
+            [unknown("method or data", args.name, known)],
+            "A run: undrift compare RUN. Problems, objectives and settings: undrift list problems, "
+            "and so on. Image sets: undrift data info.",
+        )
     if args.json:
         more = {
             "update": update(found),

@@ -63,7 +63,7 @@ class Goal(Record):
     def conditions(self) -> dict[str, str]:
         if self.metric is None and self.mode is not None:
             return {"mode": "mode goes with the metric it is about: give metric too"}
-        if self.metric is not None and self.mode is None and _usual_mode(self.metric) is None:
+        if self.metric is not None and self.mode is None and usual_mode(self.metric) is None:
             return {
                 "mode": f'mode is missing: "min" if a smaller {self.metric} is better, or "max"'
             }
@@ -80,7 +80,7 @@ class Goal(Record):
 
     def larger(self, column: str) -> bool:
         """Whether larger numbers are better."""
-        return (self.mode or _usual_mode(column)) == "max"
+        return (self.mode or usual_mode(column)) == "max"
 
     def badness(self, column: str, value: float) -> float:
         """Less is better; infinite for what is no number."""
@@ -102,10 +102,10 @@ USUALLY = Goal()
 """What a run is judged by unless it says otherwise."""
 
 
-def _usual_mode(metric: str) -> Mode | None:
+def usual_mode(metric: str) -> Mode | None:
     """Which way is better, by the last word of a name; ``None`` if that does not tell.
 
-    >>> _usual_mode("train_accuracy"), _usual_mode("loss"), _usual_mode("norm")
+    >>> usual_mode("train_accuracy"), usual_mode("loss"), usual_mode("norm")
     ('max', 'min', None)
     """
     modes: dict[Mode, tuple[str, ...]] = {"min": LOWER, "max": HIGHER}

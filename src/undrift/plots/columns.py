@@ -32,18 +32,13 @@ WORDS = {
     "iterations": "local iterations",
     "seconds": "seconds",
 }
-TESTED = {
-    "loss": "test loss",
-    "accuracy": "test accuracy, %",
-    "top5": "top-5 test accuracy, %",
-}
-TRAINED = {
-    "accuracy": "training accuracy, %",
-    "top5": "top-5 training accuracy, %",
-}
 MEASURED_ON: Mapping[Samples | None, Mapping[str, str]] = {
-    "test": TESTED,
-    "train": TRAINED,
+    "test": {
+        "loss": "test loss",
+        "accuracy": "test accuracy, %",
+        "top5": "top-5 test accuracy, %",
+    },
+    "train": {"accuracy": "training accuracy, %", "top5": "top-5 training accuracy, %"},
     None: {},
 }
 """What replaces ``WORDS`` by the samples that were measured on; ``None``: nobody said which."""

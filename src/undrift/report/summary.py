@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from undrift.core.problem import Samples
 from undrift.core.stopping import EVERYBODY, MEASURED, USUALLY, Goal, of_some, on_some
@@ -22,6 +21,7 @@ from undrift.report.numbers import (
     spell,
     spread,
 )
+from undrift.spec.schema import Table
 
 SPENT = {
     "rounds": "round",
@@ -155,7 +155,7 @@ def with_bytes(row: Row) -> Row:
     return row | {"bytes": row["bytes_up"] + row["bytes_down"]}
 
 
-def aim(document: Mapping[str, Any], column: str) -> float | None:
+def aim(document: Table, column: str) -> float | None:
     """The target that a spec sets for ``column``."""
     stop = document.get("stop", {})
     targets = {"gap": document.get("target"), "accuracy": document.get("target_accuracy")}

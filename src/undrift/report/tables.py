@@ -108,7 +108,11 @@ def results(
     counted = [*COUNTED, "bytes"] if _compressed(summaries) else [*COUNTED]
     spent: Columns = {n: (True, partial(_spent, name=n, aimed=aimed)) for n in counted}
     reached: Columns = {
-        f"final {column}{about}": (True, _final),
+        # The last value is compared with others where it is of all clients.
+        f"final {column}{about}": (
+            True,
+            lambda s: Cell(s.final, None if s.measured else s.end(column).mean),
+        ),
         f"best {column}{about}": (wide, lambda s: Cell(spell(s.best, number(column)), s.best.mean)),
     }
     columns: Columns = {
@@ -274,11 +278,6 @@ def _value(value: object) -> str:
 def _seeds(s: Summary) -> Cell:
     planned = sum(s.statuses.values()) if s.seeded else s.seeds
     return Cell(f"{s.seeds} of {planned}" if planned > s.seeds else str(s.seeds), s.seeds)
-
-
-def _final(s: Summary) -> Cell:
-    """The last value, which is compared with others where it is of all clients."""
-    return Cell(s.final, None if s.measured else s.end(s.metric).mean)
 
 
 def _outcome(s: Summary) -> Cell:

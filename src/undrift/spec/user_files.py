@@ -103,9 +103,10 @@ def _importing_from(folder: Path) -> Iterator[None]:
 
 
 def line_in(error: BaseException, file: Path) -> int | None:
-    """The last line of ``file`` that ``error`` passed through."""
-    frames = traceback.walk_tb(error.__traceback__)
-    lines = [line for frame, line in frames if Path(frame.f_code.co_filename) == file]
+    """The last line that ``error`` passed through of a file whose path ends with ``file``."""
+    frames, tail = traceback.walk_tb(error.__traceback__), file.parts
+    places = [(Path(frame.f_code.co_filename).parts, line) for frame, line in frames]
+    lines = [line for parts, line in places if parts[-len(tail) :] == tail]
     return lines[-1] if lines else None
 
 
