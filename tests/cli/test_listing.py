@@ -148,8 +148,9 @@ def test_data_with_how_their_clients_differ(capsys, monkeypatch):
         assert 0 <= row["target_between"] < 1 and 0 < row["features_between"] < 1
     text = told(capsys, "list", "data")
     (heart,) = (line.split() for line in text.splitlines() if line.startswith("heart"))
-    assert heart[1:] == ["logistic", "4", "920", "17", "17%", "13%", "CC", "BY", "4.0"]
-    assert "y apart, x apart: how much clients differ" in text
+    assert heart[1:] == ["logistic", "4", "920", "17", "17%", "13%", "CC", "BY", "4.0", "▄▄▆█"]
+    (radon,) = (line.split() for line in text.splitlines() if line.startswith("radon"))
+    assert len(radon[-1]) == 16 and (radon[-1][0], radon[-1][-1]) == ("▁", "▇")
     assert max(map(len, text.splitlines())) <= 100
 
 

@@ -31,6 +31,7 @@ Natural federations, whose clients are where the data are from. In a spec: name 
 data = "heart" in [problem], by the column problem; in Python undrift.data.federation("heart").
 y apart, x apart: how much clients differ: the share of the variance of the target, and of the \
 features, that is between them
+y of each: each client's share of the most frequent class, or mean target, in ascending order
 Image sets: undrift data info. Others: breast-cancer and digits, for logistic; files of your own."""
 MORE = "One of the methods: undrift show FedRecu. Papers that can be run: undrift reproduce --list"
 ABSENT: Mapping[str, Mapping[str, str]] = {
@@ -62,13 +63,8 @@ def add(parser: Parser) -> None:
         "objectives, the named problems with their parameters, or the settings of a spec. Without "
         "a word: what there is of each."
     )
-    parser.add_argument(
-        "kind",
-        nargs="?",
-        choices=tuple(KINDS),
-        help=f"{', '.join(KINDS)}; left out: an overview",
-        metavar="KIND",
-    )
+    text = f"{', '.join(KINDS)}; left out: an overview"
+    parser.add_argument("kind", nargs="?", choices=tuple(KINDS), help=text, metavar="KIND")
     parser.json()
 
 
@@ -180,10 +176,23 @@ def data() -> Listing:
         between = {"target_between": target, "features_between": features}
         rows.append(dataclasses.asdict(card) | between | {"shares": shares})
         size = card.clients, f"{card.samples:,}", card.features, f"{target:.0%}", f"{features:.0%}"
-        cells.append([name, card.problem, *size, card.licence])
-    head = ["name", "problem", "clients", "samples", "features", "y apart", "x apart", "licence"]
-    text = Table(head, cells, ["problem", "licence"]).text()
+        cells.append([name, card.problem, *size, card.licence, bars(shares)])
+    head = ["name", "problem", "clients", "samples", "features", "y apart", "x apart"]
+    words = ["licence", "y of each"]
+    text = Table([*head, *words], cells, ["problem", *words]).text()
     return rows, [text, "", prose(DATA), "\nMore on one of them: undrift show heart"]
+
+
+def bars(values: Sequence[float], most: int = 16) -> str:
+    """A bar for each of some ascending numbers, of shares from 0 to 1 or else from their least to
+    their greatest.
+
+    >>> bars([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    some = [values[k * len(values) // most] for k in range(most)] if len(values) > most else values
+    low, high = (0.0, 1.0) if values[0] >= 0 and values[-1] <= 1 else (values[0], values[-1])
+    return "".join("▁▂▃▄▅▆▇█"[round(7 * (v - low) / (high - low))] for v in some)
 
 
 def with_parameters(kinds: Mapping[str, Any]) -> Listing:
