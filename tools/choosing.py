@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from undrift.cli.listing import ABSENT
 from undrift.core import BadParameters, Constants, Method
 from undrift.core.costs import Costs, costs, placeholder
 from undrift.core.params import THEORY, needed
@@ -20,16 +21,6 @@ MEASURED = Path(__file__).parents[1] / "benchmarks/choosing.json"
 KNOWN = {"L": 2.0, "L_mean": 2.0, "delta_A": 1.0, "delta_B": 1.0}
 CLASSES = {"any": -1.0, "convex": 0.0, "strongly convex": 1.0}
 """Kinds of problems, widest first, with a mu of theirs."""
-
-
-ABSENT: dict[str, dict[str, str]] = {
-    "FedADMM": {"rule": "all"},
-    "FedDC": {},
-    "FedDyn": {},
-    "Scaffold": {},
-    "ScaffoldM": {},
-}
-"""Methods that stay exact while clients come and go, and with which parameters; tested."""
 
 
 @dataclasses.dataclass(frozen=True)

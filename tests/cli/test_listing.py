@@ -63,7 +63,26 @@ def test_the_tables_name_everything_and_fit(capsys, monkeypatch):
         text = told(capsys, "list", kind)
         assert all(any(line.startswith(name) for line in text.splitlines()) for name in known)
         assert max(map(len, text.splitlines())) <= 100
-    assert "FedTrack *" in told(capsys, "list", "methods")
+    text = told(capsys, "list", "methods")
+    assert "FedTrack *" in text and "if all: in runs of which no client misses a round" in text
+    exact = {
+        line.split()[0]: line.split(None, 6) for line in text.replace(" *", "").splitlines() if line
+    }
+    for name, when in (
+        ("Mime", "if all"),
+        ("Scaffold", "yes"),
+        ("FedLin", "yes"),
+        ("FedAvg", "no"),
+    ):
+        assert exact[name][6].startswith(f"{when} ")
+    assert exact["FedADMM"][6].startswith("if all ")  # unless its rule is another than the default
+
+
+def test_what_is_no_method_is_told_where_it_is(capsys):
+    found = refused(capsys, "show", "images")
+    assert found.startswith("unknown method or data 'images'")
+    assert "undrift compare RUN" in found and "undrift list problems" in found
+    assert "did you mean heart?" in refused(capsys, "show", "hearts")
 
 
 def test_every_setting_of_a_spec_is_explained(capsys):

@@ -128,8 +128,6 @@ def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
         (["--y", "drift"], "mean squared distance of the local models", "log"),
         (["--y", "loss"], "test loss", "linear"),
         (["--y", "train_loss"], "training loss", "linear"),
-        (["--smooth", "2"], "test accuracy, % (mean of the last 2 rows)", "linear"),
-        (["--smooth", "1"], "test accuracy, %", "linear"),
         ([], "test accuracy, %", "linear"),
     ):
         assert main(["compare", "net", "--plot", "x.png", *words]) == 0

@@ -243,6 +243,7 @@ def test_an_error_of_a_network_is_told_with_its_table_and_in_one_line(tmp_path):
         ud.run_spec("spec.toml")
     (found,) = error.value.complaints
     assert "net.py:2: OSError: one two" in found.text
+    assert text.split("\n")[found.line - 1] == "[network]"
 
 
 def test_seeds_flags_and_objectives_reach_it(capsys):

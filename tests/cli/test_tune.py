@@ -26,7 +26,7 @@ def test_the_same_command_goes_on_and_another_one_is_refused(place, capsys):
 
 
 def test_for_programs(place, capsys):
-    code, out, _ = told(capsys, "tune", "spec.toml", "--json", "--gradients", "500")
+    code, out, _ = told(capsys, "tune", "spec.toml", "--json", "-s", "tune.gradients=500")
     found = json.loads(out)
     assert code == 0 and found.keys() == {"FedAvg", "SCAFFOLD"}
     assert found["FedAvg"]["best"].keys() == {"lr"}

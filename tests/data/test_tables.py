@@ -19,6 +19,7 @@ from undrift.data.tables import FORMAT, load
 from undrift.problems.by_file import own
 from undrift.problems.named.regressions import LogisticRegression
 from undrift.spec.document import toml
+from undrift.spec.errors import BadSpec
 from undrift.spec.reader import load as load_spec
 
 TEXT = b"2 1:0.5 3:-1\n1 2:4\n2 1:1e-3 # a comment\n"
@@ -329,6 +330,20 @@ def test_what_a_table_lacks_is_named(given, said, tmp_path, monkeypatch):
     Path("toy.svm").write_bytes(TEXT)
     with pytest.raises(ValueError, match=said):
         LogisticRegression(**{"data": "patients.csv", "clients": 2} | given).build()
+
+
+def test_a_spec_is_told_which_of_its_lines_names_no_column(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("patients.csv").write_text(PATIENTS, encoding="utf-8")
+    table = {"name": "logistic", "data": "patients.csv", "label": "outcome", "group": "ward"}
+    method = {"name": "FedAvg", "lr": 0.1}
+    spec = toml({"name": "a", "rounds": 1, "problem": table, "method": [method]})
+    Path("a.toml").write_text(spec, encoding="utf-8")
+    line = spec.split("\n").index('group = "ward"') + 1
+    for flags, place in (((), f"a.toml:{line}"), (["problem.group=room"], "-s problem.group=room")):
+        with pytest.raises(BadSpec) as caught:
+            undrift.run_spec("a.toml", overrides=flags)
+        assert str(caught.value).startswith(f"{place}: patients.csv has no column")
 
 
 def test_a_column_of_names_is_not_made_into_columns(tmp_path):

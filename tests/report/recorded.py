@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from undrift.plots.columns import metric
+from undrift.core.stopping import Goal
 from undrift.records import differences
 from undrift.records.folder import Folder, Outcome
 from undrift.report import summary
@@ -54,7 +54,7 @@ def summarise(rows, target=None, outcomes=None, planned=None, rounds=None):
 def against(rows, outcomes, column, target, baseline):
     """Differences of rows; without outcomes all have ended."""
     ends = ended(rows) if outcomes is None else outcomes
-    return differences.against(rows, ends, column, target, baseline)
+    return differences.against(rows, ends, Goal(metric=column), target, baseline)
 
 
 def ended(rows) -> list[Outcome]:
@@ -146,4 +146,4 @@ def comparison(rows, target=None, note="", samples=None, document=None) -> Compa
     names = {row["label"]: row.get("method", "") for row in rows}
     usual = {"method": [{"label": label, "name": name} for label, name in names.items()]}
     run = RunOnDisk(None, "one", "", document or usual, rows, [], [], [], about)
-    return Comparison(metric(rows), [run], target)
+    return Comparison(run.declared.settled(*rows), [run], target)

@@ -285,6 +285,30 @@ def test_nothing_needs_to_be_scrolled_sideways(opened, files, name):
         assert (width, wide, outside) == (width, [], [])
 
 
+BROKEN = """() => {
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  const broken = [];
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    if (node.parentElement.closest("pre, .chart")) continue;
+    for (const found of node.data.matchAll(/[0-9.]+e[-+][0-9]+/g)) {
+      const range = document.createRange();
+      range.setStart(node, found.index);
+      range.setEnd(node, found.index + found[0].length);
+      if (range.getClientRects().length > 1) broken.push(node.data);
+    }
+  }
+  return broken;
+}"""
+
+
+def test_no_number_is_broken_over_two_lines(opened, files):
+    page = opened(files.known, **PHONE)
+    for width in range(320, 430, 5):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert (width, page.evaluate(BROKEN)) == (width, [])
+
+
 def test_hostile_names_are_shown_and_nothing_else(opened, files):
     page = opened(files.hostile)
     shown = [*HOSTILE]

@@ -3,6 +3,7 @@
 import pytest
 from tests.report.recorded import comparison
 
+from undrift.report.comparison import Comparison
 from undrift.report.figures import panels, save
 
 
@@ -71,10 +72,11 @@ def test_a_setting_makes_exact_methods_biased(changes, grey):
     assert not comparison(judged, document=found).biased
 
 
-def test_accuracies_are_percent_and_smoothed_as_the_axis_says():
+def test_accuracies_are_percent_and_smoothed_as_the_axis_says(monkeypatch):
     data = [row | {"accuracy": 0.1 * row["round"]} for row in rows("A", "FedAvg", column="loss")]
     plain = panels({"one": comparison(data, samples="test")})
-    smooth = panels({"one": comparison(data, 0.3, "JPEG q80", "test")}, smooth=3)
+    monkeypatch.setattr(Comparison, "smooth", 3)
+    smooth = panels({"one": comparison(data, 0.3, "JPEG q80", "test")})
     assert list(lines(plain.axes[0])[0].get_ydata()) == pytest.approx([0, 10, 20, 30, 40])
     assert plain.axes[0].get_ylabel() == "test accuracy, %"
     assert list(lines(smooth.axes[0])[0].get_ydata()) == pytest.approx([0, 5, 10, 20, 30])
@@ -114,9 +116,10 @@ def test_points_of_some_clients_only_are_open_and_the_legend_says_so():
     assert words == ["A", "B", "measured on some clients only"]
 
 
-def test_another_column_is_neither_smoothed_nor_aimed_at():
+def test_another_column_is_neither_smoothed_nor_aimed_at(monkeypatch):
+    monkeypatch.setattr(Comparison, "smooth", 3)
     data = [row | {"drift": 0.1 * row["round"]} for row in rows("A", "FedAvg")]
-    figure = panels({"one": comparison(data, 1e-3)}, y="drift", smooth=3)
+    figure = panels({"one": comparison(data, 1e-3)}, y="drift")
     assert figure.axes[0].get_yscale() == "log"
     values = lines(figure.axes[0])[0].get_ydata()
     assert list(values[1:]) == pytest.approx([0.1, 0.2, 0.3, 0.4]) and values[0] != values[0]

@@ -6,11 +6,13 @@ import math
 import pytest
 from tests.report.recorded import against, summarise
 
-from undrift.plots.columns import metric
+from undrift.core.stopping import USUALLY, Goal
 from undrift.records.folder import Outcome
 from undrift.report.numbers import UNKNOWN
 from undrift.report.summary import COUNTED, aim, partly
 from undrift.report.tables import Tile, results, tiles
+
+ACCURACY = Goal(metric="accuracy")
 
 
 def printed(summaries, target, **about):
@@ -95,9 +97,9 @@ def test_an_accuracy_is_reached_from_below_and_is_percent():
 
 def test_the_gap_comes_first_then_the_accuracy_then_the_loss():
     both = [row | {"loss": 1.0, "accuracy": 0.5} for row in rows("A", 0, [1.0])]
-    assert metric(both) == "gap"
-    assert metric([row | {"gap": None} for row in both]) == "accuracy"
-    assert metric(rows("A", 0, [1.0], "loss")) == "loss"
+    assert USUALLY.column(*both) == "gap"
+    assert USUALLY.column(*[row | {"gap": None} for row in both]) == "accuracy"
+    assert USUALLY.column(*rows("A", 0, [1.0], "loss")) == "loss"
     spec = {"target": 1e-3, "target_accuracy": 0.5}
     assert (aim(spec, "gap"), aim(spec, "accuracy"), aim({}, "loss")) == (1e-3, 0.5, None)
 
@@ -132,7 +134,7 @@ def test_rows_of_some_clients_are_marked_and_compared_with_nothing():
     assert not partly([a]) and "clients)" not in printed([a], 0.6)
     (apart,) = against([*whole, *left], None, "accuracy", 0.6, "A")
     assert apart.final.mean is None and apart.rounds.mean is None
-    (best,) = tiles(found, "accuracy", None)
+    (best,) = tiles(found, ACCURACY, None)
     assert best.value == "A"
     table = results(found)
     assert {cell.kind for cell in table.column("final accuracy")} == {""}
@@ -165,7 +167,7 @@ def test_a_method_that_is_unfinished_is_compared_with_nothing():
         for target in (0.15, 0.6):
             (one,) = against([*whole, *half], ended, "accuracy", target, baseline)
             assert one.final.mean is None and one.rounds.mean is None
-    (card,) = tiles(found, "accuracy", 0.6)
+    (card,) = tiles(found, ACCURACY, 0.6)
     assert card == Tile("Unfinished", f'"{name}"', "1 of 3 rounds")
     late = Outcome(name, "FedAvg", 0, "stopped", {})
     assert summarise(half, 0.6, [late], rounds={name: 3})[0].status == "stopped: 1 of 3 rounds"

@@ -6,10 +6,12 @@ import math
 import pytest
 from tests.report.recorded import ROUNDS, TARGET, against, record, summarise
 
+from undrift.core.stopping import Goal
 from undrift.report import tables
 from undrift.report.numbers import Spread
 from undrift.report.summary import Summary
 
+GAP, ACCURACY = Goal(metric="gap"), Goal(metric="accuracy")
 PLANNED = {"FedAvg": [0, 1], "SCAFFOLD": [0, 1]}
 
 
@@ -82,18 +84,18 @@ def test_only_the_best_of_different_values_is_marked(folder):
 
 def test_the_winners(folder):
     tiles = {
-        tile.title: (tile.value, tile.detail) for tile in tables.tiles(found(folder), "gap", TARGET)
+        tile.title: (tile.value, tile.detail) for tile in tables.tiles(found(folder), GAP, TARGET)
     }
     assert tiles["Fewest rounds"] == ("SCAFFOLD", "6 until gap <= 1.5e-05")
-    assert tiles["Missed the target"] == ("FedAvg", "gap <= 1.5e-05")
+    assert tiles["Did not reach"] == ("FedAvg", "gap <= 1.5e-05")
     three = {"rounds": Spread(3)}
     several = [Summary(label, seeds=1, needed=three, reached=1) for label in "abcd"]
-    assert tables.tiles(several, "gap", TARGET)[0].value == "a, b and 2 more"
+    assert tables.tiles(several, GAP, TARGET)[0].value == "a, b and 2 more"
     ends = [
         Summary(label, seeds=1, ends={"accuracy": Spread(value)})
         for label, value in (("a", 0.2), ("b", 0.3))
     ]
-    (tile,) = tables.tiles(ends, "accuracy", None)
+    (tile,) = tables.tiles(ends, ACCURACY, None)
     assert (tile.title, tile.value, tile.detail) == ("Best final accuracy", "b", "30.00 %")
 
 
@@ -129,7 +131,7 @@ def test_a_method_that_diverged_wins_nothing_by_the_rows_before(folder):
     assert fedavg.end("accuracy").mean is not None and scaffold.end("accuracy").mean is None
     assert (scaffold.end("loss").mean, scaffold.end("drift").mean) == (None, None)
     assert scaffold.end("round").mean == 5.5 and scaffold.end("bytes").mean == 400 * 5.5
-    (tile,) = tables.tiles(found, "accuracy", None)
+    (tile,) = tables.tiles(found, ACCURACY, None)
     assert tile.value == "FedAvg"
     assert column(tables.results(found), "final accuracy")[1] == "-"
     for baseline in ("FedAvg", "SCAFFOLD"):
@@ -144,5 +146,5 @@ def test_runs_without_the_measure_have_not_missed_the_target(folder):
         if row["label"] == "FedAvg"
     ]
     known = summarise([*folder.rows(), *other], TARGET)
-    (late,) = (t for t in tables.tiles(known, "gap", TARGET) if t.title == "Missed the target")
+    (late,) = (t for t in tables.tiles(known, GAP, TARGET) if t.title == "Did not reach")
     assert late.value == "FedAvg"

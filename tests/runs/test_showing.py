@@ -63,7 +63,7 @@ def test_tables_and_pictures_are_whole_and_names_are_text(runs):
         assert page.open == [] and page.cells
         assert "<b>bold" not in text
         (picture,) = pictures(text)
-        assert picture.startswith(b"\x89PNG") and len(picture) < 60_000
+        assert picture.startswith(b"\x89PNG") and len(picture) < 30_000
     for one in (runs, shown[-1]):
         cells = Parsed(one._repr_html_()).cells
         assert ODD in cells and "large" in cells and "diverged" in cells

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.spec.texts import paths
 
-from undrift.spec.errors import line_of, locate
+from undrift.spec.errors import Origin, locate
 from undrift.spec.schema import path_of
 
 TEXT = """\
@@ -84,6 +84,10 @@ def test_a_key_is_found_on_its_line(path, line):
     tomllib.loads(TEXT)
     assert locate(TEXT)[path] == line
     assert locate(TEXT.replace("\n", "\r\n"))[path] == line
+
+
+def line_of(text, path):
+    return Origin("spec", text).complaint(path, "").line
 
 
 def test_what_is_absent_has_the_line_of_what_is_around_it():

@@ -6,9 +6,11 @@ from copy import deepcopy
 import pytest
 from tests.spec.texts import CONVEX, GOOD, IMAGES, complaints
 
+import undrift as ud
 from undrift.core.cohort import Sampling
+from undrift.core.params import BadParameters
 from undrift.objectives import CrossEntropy, FedLC
-from undrift.spec.errors import Origin
+from undrift.spec.errors import BadSpec, Origin
 from undrift.spec.reader import Reader, parse
 
 
@@ -84,6 +86,40 @@ def test_a_flag_is_blamed_for_what_it_says():
         "-s method.schedule=2: schedule = 2 is not allowed"
     )
     assert complaints(CONVEX, "every.thing=2")[0].startswith("-s every.thing=2: every = ")
+
+
+def test_a_flag_that_makes_a_table_is_blamed_for_what_that_lacks():
+    """No line of the file has it; where the file has the table, that is the place."""
+    for flag, words in {
+        "schedule.rate=0.9": "schedule = {'rate': 0.9} is not allowed",
+        "schedule=cosine": "rounds is missing",
+        "stop.metric=score": "patience is missing",
+        "aggregation.name=krum": "bad is missing",
+        "network.name=Net": "file = None is not allowed",
+    }.items():
+        found = [text for text in complaints(CONVEX, flag) if words in text]
+        assert len(found) == 1 and found[0].startswith(f"-s {flag}: "), (flag, found)
+    stopped = "[stop]\nmetric = 'loss'\npatience = 3\n[problem]"
+    text = CONVEX.replace("[problem]", stopped)
+    line = text.split("\n").index("[stop]") + 1
+    (found,) = complaints(text, "stop.metric=score")
+    assert found.startswith(f"s.toml:{line}: mode is missing")
+
+
+def test_what_a_kind_lacks_is_told_with_its_table():
+    remedy = 'rounds is missing: whole number >= 1, as schedule = {name = "cosine", rounds = ...}'
+    assert complaints(CONVEX, "schedule=cosine") == [f"-s schedule=cosine: {remedy}"]
+    with pytest.raises(BadParameters) as caught:
+        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=3, schedule="cosine")
+    assert str(caught.value) == f"run: {remedy}"
+
+
+def test_what_an_override_of_a_dictionary_does_not_say_is_not_its_fault():
+    spec = {"name": "a", "rounds": 3, "problem": {"name": "quadratic"}}
+    spec["method"] = [{"name": "FedProx", "lr": 0.1}]
+    with pytest.raises(BadSpec) as caught:
+        Reader(spec, Origin("spec")).spec(["method.lr=0.2"])
+    assert str(caught.value).startswith("spec['method'][0]['mu']: mu is missing")
 
 
 def test_the_document_itself_is_left_alone():

@@ -15,6 +15,7 @@ from undrift.spec.errors import BadSpec, Origin
 from undrift.spec.reader import Reader, load
 from undrift.spec.space import TuningNote
 from undrift.spec.user_files import execute
+from undrift.tuning.found import Tunings
 from undrift.tuning.tune import begin, tune_spec
 
 GRID = [0.01, 0.02, 0.04, 0.08]
@@ -322,3 +323,25 @@ def test_labels_of_values_do_not_overlap(steps):
     spans = [label.get_window_extent() for label in labels]
     assert len(spans) >= 3 and not ax.xaxis.get_minorticklocs().size
     assert all(one.x1 < other.x0 for one, other in itertools.pairwise(spans))
+
+
+def test_the_picture_shows_what_was_chosen_by():
+    """SCAFFOLD reaches the target, so rounds are drawn; of FedAvg alone the gap is."""
+    method = [{"name": name, "lr": [0.001, 0.03]} for name in ("FedAvg", "Scaffold")]
+    found = tune_spec(spec(method=method, rounds=40, target=1e-4, tune={"extend": False}))
+    reached = [one.reached for one in found["Scaffold"].tried]
+    assert found["FedAvg"].reached is None and reached[0] is None and reached[1] > 1
+    (ax,) = found.figure().axes
+    assert ax.get_ylabel() == "rounds to gap <= 0.0001"
+    (drawn,) = [line for line in ax.lines if line.get_label() == "Scaffold"]
+    assert drawn.get_xydata().tolist() == [[0.03, reached[1]]]
+    above = [line for line in ax.lines if line.get_clip_on() is False]
+    missed = [line.get_xdata()[0] for line in above if line.get_marker() == "|"]
+    assert sorted(missed) == [0.001, 0.001, 0.03]
+    rings = [line.get_xdata()[0] for line in above if line.get_marker() == "o"]
+    assert rings == [found["FedAvg"].best["lr"]]
+    assert "target not reached by the last round" in ax.get_legend_handles_labels()[1]
+
+    (ax,) = Tunings({"FedAvg": found["FedAvg"]}, [0]).figure().axes
+    assert ax.get_ylabel() == "gap at the end"
+    assert "target not reached by the last round" not in ax.get_legend_handles_labels()[1]

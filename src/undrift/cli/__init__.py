@@ -26,8 +26,6 @@ from undrift.cli.stop import Stop, code, tell
 
 DEBUG = "UNDRIFT_DEBUG"
 """The environment variable that shows tracebacks."""
-COMPLETING = "_ARGCOMPLETE"
-"""The environment variable by which a shell asks for completions."""
 VERBS = {
     "demo": "see client drift, and methods without it, in seconds",
     "run": "run every method of a spec with every seed",
@@ -75,7 +73,7 @@ def answer(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or file may lack some characters
             stream.reconfigure(errors="backslashreplace")
-    if completes := COMPLETING in os.environ:  # of the line so far, a shell asks for the next word
+    if completes := "_ARGCOMPLETE" in os.environ:  # a shell asks for the next word of the line
         words = os.environ["COMP_LINE"].split()[1:]
     name = words[0] if words and not words[0].startswith("-") else ""
     others = {} if name in VERBS else added()
@@ -85,8 +83,9 @@ def answer(words: list[str]) -> int:
         from undrift.core.params import unknown
 
         refuse([unknown("command", name, [*VERBS, *others])])
-    text = "Federated optimisation without client drift. Start with: undrift demo"
-    parser = Parser("undrift", text)
+    parser = Parser(
+        "undrift", "Federated optimisation without client drift. Start with: undrift demo"
+    )
     parser.add_argument("--version", action="version", version=f"undrift {__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
     for known, help in VERBS.items():
@@ -131,18 +130,17 @@ def told(error: Exception) -> bool:
         refuse([error])
     if isinstance(error, OSError) and error.filename:
         say(f"{error.filename}: {error.strerror}")
-        return True
-    if isinstance(error, OSError | NoFederation):
+    elif isinstance(error, OSError | NoFederation):
         say(str(error))
-        return True
-    return False
+    return isinstance(error, OSError | NoFederation)
 
 
 def unexpected(error: Exception) -> int:
     """One line about an error that is a fault of undrift."""
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)
     words = " ".join(str(error).split())[:300]
-    remedy = f"Please report it, with what {DEBUG}=1 shows."
-    where = f"{frame.f_code.co_filename}:{line}"
-    say(f"Unexpected {type(error).__name__} at {where}: {words}. {remedy}")
+    say(
+        f"Unexpected {type(error).__name__} at {frame.f_code.co_filename}:{line}: {words}. "
+        f"Please report it, with what {DEBUG}=1 shows."
+    )
     return FAILED

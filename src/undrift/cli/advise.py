@@ -20,13 +20,20 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("spec", metavar="SPEC", help="the spec, a TOML file")
     parser.add_argument("--stateless", action="store_true", help="clients keep nothing")
-    text = "give every method the whole budget, after a first heat with a quarter"
-    parser.add_argument("--all", action="store_true", help=text)
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="give every method the whole budget, after a first heat with a quarter",
+    )
     parser.add_argument(
         "--exchanges", type=natural, metavar="N", help="the most exchanges of messages in a round"
     )
-    text = "what is scarce: vectors that are sent (default), or rounds"
-    parser.add_argument("--by", choices=("vectors", "rounds"), default="vectors", help=text)
+    parser.add_argument(
+        "--by",
+        choices=("vectors", "rounds"),
+        default="vectors",
+        help="what is scarce: vectors that are sent (default), or rounds",
+    )
     add_changes(parser)
     parser.json()
 

@@ -19,8 +19,12 @@ def add(parser: Parser) -> None:
         "Print the papers of methods and objectives as BibTeX, in plain form as comments above; "
         "without a name, how to cite undrift."
     )
-    text = "methods or objectives, from: undrift list methods, undrift list objectives"
-    parser.add_argument("names", metavar="METHOD", nargs="*", help=text)
+    parser.add_argument(
+        "names",
+        metavar="METHOD",
+        nargs="*",
+        help="methods or objectives, from: undrift list methods, undrift list objectives",
+    )
     parser.json()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from undrift.cli.folders import add_runs, compared
 from undrift.cli.output import refuse, result, result_json, say
-from undrift.cli.parser import Parser, natural, positive
+from undrift.cli.parser import Parser, positive
 from undrift.plots.columns import WORDS
 from undrift.records.folder import Row
 from undrift.report.comparison import Comparison, common, measured_on
@@ -31,17 +31,19 @@ def add(parser: Parser) -> None:
     add_runs(parser)
     parser.add_argument("--latex", action="store_true", help="print tables for a paper")
     parser.file("--plot", help="also draw the curves (.png, .pdf or .svg)")
-    text = f"draw one panel, against {', '.join(ACROSS)} (default: against rounds and vectors)"
-    parser.add_argument("--x", choices=tuple(ACROSS), metavar="SPENT", help=text)
-    text = "width of the figure for print, such as 3.3 for a column"
-    parser.add_argument("--width", type=positive, metavar="INCHES", help=text)
-    parser.add_argument("--y", metavar="COLUMN", help="what to draw: accuracy, loss, drift, ...")
     parser.add_argument(
-        "--smooth",
-        type=natural,
-        metavar="ROWS",
-        help="draw accuracies as means of that many rows (default: the spec's, else 10)",
+        "--x",
+        choices=tuple(ACROSS),
+        metavar="SPENT",
+        help=f"draw one panel, against {', '.join(ACROSS)} (default: against rounds and vectors)",
     )
+    parser.add_argument(
+        "--width",
+        type=positive,
+        metavar="INCHES",
+        help="width of the figure for print, such as 3.3 for a column",
+    )
+    parser.add_argument("--y", metavar="COLUMN", help="what to draw: accuracy, loss, drift, ...")
 
 
 def main(args: Namespace) -> None:
@@ -80,7 +82,7 @@ def main(args: Namespace) -> None:
         drawn = {one.title: one for one in found if not args.y or measured(one.rows, args.y)}
         from undrift.report.figures import panels, save
 
-        save(panels(drawn, args.y, args.smooth, ACROSS.get(args.x), args.width), plot)
+        save(panels(drawn, args.y, ACROSS.get(args.x), args.width), plot)
         say(f"Figure written to {plot}")
 
 

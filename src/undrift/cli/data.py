@@ -26,8 +26,9 @@ def add(parser: Parser) -> None:
         "verify: read every image and compare with what is known of the set\n\n"
         "A set of your own is a folder FOLDER/NAME with train/CLASS/ and test/CLASS/."
     )
-    actions = "|".join(ACTIONS)
-    parser.add_argument("what", choices=tuple(ACTIONS), metavar=actions, help="what to do")
+    parser.add_argument(
+        "what", choices=tuple(ACTIONS), metavar="|".join(ACTIONS), help="what to do"
+    )
     parser.add_argument(
         "name",
         nargs="?",

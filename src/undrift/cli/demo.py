@@ -9,11 +9,9 @@ from pathlib import Path
 from undrift.cli.output import result, say
 from undrift.cli.parser import Parser
 from undrift.cli.stop import Stop
-from undrift.records.differences import curves
-from undrift.records.folder import Folder, Row, made
-from undrift.report.ascii_chart import chart
+from undrift.records.folder import Folder, made
 from undrift.report.comparison import Comparison, compare, read
-from undrift.report.table import prose, terminal_width
+from undrift.report.table import prose
 from undrift.spec.reader import load
 
 SPECS = {
@@ -28,7 +26,6 @@ vectors: of model size, up and down, per client; gradients: of all clients toget
 FedAvg stalls where the drifts of its clients balance. \
 SCAFFOLD, FedRecu and FedCET take the same step, larger than their theory grants, and stay exact; \
 FedCET sends half as much."""
-CHART = ("FedAvg", "FedCET")
 
 
 def add(parser: Parser) -> None:
@@ -49,8 +46,6 @@ def main(args: Namespace) -> None:
         runs[title] = perform(Path(__file__).with_name("demos") / name, out)
         table = dataclasses.replace(runs[title].results(), notes=())
         result(f"\n{title}\n\n{table.text()}")
-        if len(runs) == 1:
-            result(curves_of(runs[title].rows))
     from undrift.report.figures import panels, save
 
     save(panels(runs), out / "demo.png")
@@ -73,12 +68,3 @@ def perform(source: Path, out: Path) -> Comparison:
         raise KeyboardInterrupt(stop.number)
     (out / f"{spec.name}.toml").write_bytes(source.read_bytes())
     return compare(read([folder]))[0]
-
-
-def curves_of(rows: list[Row]) -> str:
-    """The gaps of two methods in characters."""
-    found = curves(rows)
-    points = {name: [(row["round"], row["gap"]) for row in found[name][0]] for name in CHART}
-    width = int(min(terminal_width(), 80)) - 20  # beside the curves stand numbers and names
-    head = f"f(x) - f* of {CHART[0]} and of {CHART[1]}, at the same step size"
-    return f"\n{head}\n\n{chart(points, width)}"

@@ -17,9 +17,10 @@ from undrift.report.numbers import size
 
 def add(parser: Parser) -> None:
     parser.description = (
-        "Copy the model that a method of a run ended with, or its best (smallest gap, else highest "
-        "accuracy, else smallest loss), to a safetensors file. Of networks it is the module's "
-        'state_dict, of other problems one vector "x".'
+        "Copy the model that a method of a run ended with, or its best (by the metric of best or "
+        "stop in the spec, else smallest gap, else highest accuracy, else smallest loss), to a "
+        "safetensors file. Of networks it is the module's state_dict, of other problems one vector "
+        '"x".'
     )
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument("method", metavar="METHOD", help="its label in the spec")

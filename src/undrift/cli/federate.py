@@ -68,12 +68,11 @@ def main(args: Namespace) -> int:
     flags = [*args.changes, "engine.name=flower"]
     spec = load(args.spec, flags, partial(executes, Path(args.spec).parent))
     if "clients" not in hints(type(spec.problem)):
-        text = f"{spec.problem_name} has no parameter clients, which a federation tells it: add one"
-        remedy = (
+        refuse(
+            [f"{spec.problem_name} has no parameter clients, which a federation tells it: add one"],
             "Each node then builds the whole problem and has a part of it: join --part NUMBER. "
-            "For nodes that read data of their own: docs/flower-app.md"
+            "For nodes that read data of their own: docs/flower-app.md",
         )
-        refuse([text], remedy)
     if args.local is not None and args.local != spec.problem.clients:
         spec = load(args.spec, [*flags, f"problem.clients={args.local}"])
     need = spec.problem.clients

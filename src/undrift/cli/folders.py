@@ -12,12 +12,6 @@ from undrift.records.folder import Folder
 from undrift.report.comparison import Comparison, compare, read
 
 ROOT = Path("runs")
-TARGET = (
-    "a gap, or for networks an accuracy such as 0.8 "
-    "(default: the spec's, else 1e-6 of the first gap)"
-)
-BOUNDS = "draw the theorems' bounds on the gap too, for the methods that have one"
-BASELINE = "method that the others are compared with, seed by seed (default: the first)"
 
 
 def places(*names: str) -> list[Path]:
@@ -39,9 +33,23 @@ def places(*names: str) -> list[Path]:
 def add_runs(parser: Parser) -> None:
     """The options that choose runs and how they are judged."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help=RUN)
-    parser.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
-    parser.add_argument("--baseline", metavar="LABEL", help=BASELINE)
-    parser.add_argument("--bounds", action="store_true", help=BOUNDS)
+    parser.add_argument(
+        "--target",
+        type=positive,
+        metavar="VALUE",
+        help="a gap, an accuracy such as 0.8, or what else judges the runs "
+        "(default: the spec's, else 1e-6 of the first gap)",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="LABEL",
+        help="method that the others are compared with, seed by seed (default: the first)",
+    )
+    parser.add_argument(
+        "--bounds",
+        action="store_true",
+        help="draw the theorems' bounds on the gap too, for the methods that have one",
+    )
     parser.json()
 
 

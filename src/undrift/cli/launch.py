@@ -22,7 +22,6 @@ from undrift.spec.schema import Spec
 
 MOMENT, LONGEST = 0.05, 5.0
 """Seconds between looks at the processes, and until those that are left over are ended."""
-LOOPBACK = ("lo", "lo0")
 ALONE = (
     "the engine distributed runs in several processes: give --workers N, or start it with "
     "torchrun --nproc-per-node N -m undrift run ..."
@@ -132,7 +131,7 @@ def launch(spec: Spec, args: Namespace, lost: Callable[[], object] = int) -> int
     with tempfile.TemporaryDirectory(prefix="undrift-") as place, Stop("") as stop:
         common = os.environ | {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
         common[RENDEZVOUS] = str(Path(place) / "meet")
-        inside = [name for _, name in socket.if_nameindex() if name in LOOPBACK]
+        inside = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
         if inside:
             common.setdefault("GLOO_SOCKET_IFNAME", inside[0])
         processes = [

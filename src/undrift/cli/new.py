@@ -14,9 +14,12 @@ def add(parser: Parser) -> None:
         "Write a file with a small method, problem, network or local objective that works, to be "
         "changed into your own."
     )
-    kinds = "|".join(TEMPLATES)
-    text = f"what to start: {', '.join(TEMPLATES)}"
-    parser.add_argument("kind", choices=tuple(TEMPLATES), metavar=kinds, help=text)
+    parser.add_argument(
+        "kind",
+        choices=tuple(TEMPLATES),
+        metavar="|".join(TEMPLATES),
+        help=f"what to start: {', '.join(TEMPLATES)}",
+    )
     names = ", ".join(template.example for template in TEMPLATES.values())
     parser.add_argument("name", metavar="NAME", help=f"its name: {names}")
     parser.folder("--out", default=".", help="where to write it")

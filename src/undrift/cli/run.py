@@ -38,38 +38,29 @@ from undrift.spec.schema import Spec
 if TYPE_CHECKING:
     from undrift.runs.prepare import Build
 
-SET = (
-    "change the spec: rounds=50, problem.clients=20, cohort.size=5, or method.lr=0.05 for every "
-    "method with an lr"
-)
-STORE = (
-    "where client states are kept: device, host (main memory, beside a GPU), file, or auto: the "
-    "first with room"
-)
 HERE = ("simulate", "wire", "distributed")
-ENGINE = "the engine, in place of the spec's [engine]: simulate, wire or distributed"
-WORKERS = "processes on this machine that share each run, with --engine distributed"
-PART = (
-    "only the K-th of N even shares of methods and seeds, in a folder NAME-part-K-of-N of its own; "
-    "undrift gather makes one run of them"
-)
-JOBS = "processes that share methods and seeds; no number depends on it (default: 1)"
 
 
 def add(parser: Parser) -> None:
     parser.description = (
         "Run every method of a spec with every seed. The results go to a folder of the spec's "
         "name: spec.toml, environment.json, metrics.jsonl, metrics.parquet, summary.json, models, "
-        "checkpoints, log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current "
-        "round; the same command, or undrift resume, continues from there. Ctrl-C twice stops at "
-        "once. "
+        "checkpoints, log.txt and a figure, such as gap.png or accuracy.png. Ctrl-C ends the run "
+        "after the current round; the same command, or undrift resume, continues from there. "
+        "Ctrl-C twice stops at once. "
         "With more rounds, as by -s rounds=200, methods go on from where they ended. "
         'Methods, problems, networks, data and objectives with a file (file = "mine.py") are '
         "Python code, which is executed."
     )
     parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
     add_options(parser, new=True, here=True)
-    parser.add_argument("--part", default=WHOLE, metavar="K/N", help=PART)
+    parser.add_argument(
+        "--part",
+        default=WHOLE,
+        metavar="K/N",
+        help="only the K-th of N even shares of methods and seeds, in a folder NAME-part-K-of-N of "
+        "its own; undrift gather makes one run of them",
+    )
     parser.add_argument(
         "--check",
         action="store_true",
@@ -80,7 +71,14 @@ def add(parser: Parser) -> None:
 def add_changes(parser: Parser) -> None:
     """The options that change a spec, and say where folders go."""
     parser.add_argument(
-        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
+        "-s",
+        "--set",
+        dest="changes",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the spec: rounds=50, problem.clients=20, cohort.size=5, or method.lr=0.05 for "
+        "every method with an lr",
     )
     parser.folder("--out", default="runs", help="where run folders go")
 
@@ -95,10 +93,25 @@ def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
             "--overwrite", action="store_true", help="replace an earlier run of the same name"
         )
     if here:
-        parser.add_argument("--engine", choices=HERE, metavar="NAME", help=ENGINE)
-        parser.add_argument("--workers", type=natural, metavar="N", help=WORKERS)
         parser.add_argument(
-            "--store", choices=get_args(StatePlace), default="auto", metavar="PLACE", help=STORE
+            "--engine",
+            choices=HERE,
+            metavar="NAME",
+            help="the engine, in place of the spec's [engine]: simulate, wire or distributed",
+        )
+        parser.add_argument(
+            "--workers",
+            type=natural,
+            metavar="N",
+            help="processes on this machine that share each run, with --engine distributed",
+        )
+        parser.add_argument(
+            "--store",
+            choices=get_args(StatePlace),
+            default="auto",
+            metavar="PLACE",
+            help="where client states are kept: device, host (main memory, beside a GPU), file, or "
+            "auto: the first with room",
         )
     parser.add_argument(
         "--checkpoint",
@@ -106,7 +119,13 @@ def add_options(parser: Parser, new: bool = False, here: bool = False) -> None:
         metavar="SECONDS",
         help="time between checkpoints (default: 10)",
     )
-    parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=JOBS)
+    parser.add_argument(
+        "--jobs",
+        type=natural,
+        default=1,
+        metavar="N",
+        help="processes that share methods and seeds; no number depends on it (default: 1)",
+    )
     parser.add_argument(
         "--deterministic",
         action="store_true",
@@ -214,7 +233,7 @@ def perform(
     say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}{which}")
     experiment = make(spec, build, args.part) if build else make(spec, part=args.part)
     labels, note = [task.label for task in experiment.tasks], experiment.tasks[0].problem.note
-    bar = Progress(labels, spec.seeds, note, say)
+    bar = Progress(labels, spec.seeds, note, say, goal=experiment.rules.best)
 
     def hear(event: Event) -> None:
         listen(event)
@@ -275,12 +294,17 @@ def unfinished(folder: Folder, spec: Spec, why: str = "") -> None:
     say(f"Continue: {how}. See them: undrift compare {folder.path}")
 
 
+def figure(found: Comparison) -> str:
+    """The name of its file: that of what the run is judged by, without a path."""
+    return Path(f"{found.column}.png").name
+
+
 def draw(folder: Folder, found: Comparison) -> None:
     """The figure of a run, in its folder."""
     from undrift.report.figures import image, panels
 
     title = f"{found.title}: {found.runs[0].problem['name']}"
-    folder.write(f"{found.column}.png", image(panels({title: found})))
+    folder.write(figure(found), image(panels({title: found})))
 
 
 def report(folder: Folder, as_json: bool, again: bool = False) -> int:
@@ -289,7 +313,7 @@ def report(folder: Folder, as_json: bool, again: bool = False) -> int:
     """
     (found,) = compare(read([folder]))
     (run,) = found.runs
-    if run.rows and (again or not folder.file(f"{found.column}.png").exists()):
+    if run.rows and (again or not folder.file(figure(found)).exists()):
         draw(folder, found)
     if as_json:
         from undrift.report.clients import by_client

@@ -35,7 +35,12 @@ def main(args: Namespace) -> None:
         result_as(args.json, dataclasses.asdict(card), described(card))
         return
     if found is None:
-        refuse([unknown("method", args.name, sorted(registry, key=str.casefold))])
+        known = [*sorted(registry, key=str.casefold), *cards()]
+        refuse(
+            [unknown("method or data", args.name, known)],
+            "A run: undrift compare RUN. Problems, objectives and settings: undrift list problems, "
+            "and so on. Image sets: undrift data info.",
+        )
     if args.json:
         more = {
             "update": update(found),

@@ -6,7 +6,7 @@ from argparse import Namespace
 from functools import partial
 
 from undrift.cli.output import result_as, say
-from undrift.cli.parser import Parser, natural, positive
+from undrift.cli.parser import Parser, natural
 from undrift.cli.run import add_changes, read_spec
 
 
@@ -15,15 +15,18 @@ def add(parser: Parser) -> None:
         "Find the best hyper-parameters of every method of a spec. Lists and tables in a method "
         "say what is tried: lr = [0.05, 0.1], lr = { log = [1e-3, 1], n = 8 }; without any, lr is "
         "tried from an eighth to eight times the given one. Grids are extended where the best is "
-        "at their edge. [tune] in the spec says how: rounds, seed, goal, target, samples ...\n"
+        "at their edge. [tune] in the spec says how: rounds, seed, goal, target, gradients ...\n"
         "The folder NAME-tuning has the spec with the values found, a table, response curves, and "
         "all that was tried; the same command continues one that was interrupted."
     )
     parser.add_argument("spec", metavar="SPEC", help="the spec, a TOML file")
-    parser.add_argument("--gradients", type=natural, metavar="N", help="budget of each method")
-    parser.add_argument("--seconds", type=positive, metavar="S", help="budget of each method")
-    each = "processes that take a method each (default: 1)"
-    parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=each)
+    parser.add_argument(
+        "--jobs",
+        type=natural,
+        default=1,
+        metavar="N",
+        help="processes that take a method each (default: 1)",
+    )
     parser.add_argument("--run", action="store_true", help="then run the tuned spec")
     add_changes(parser)
     parser.add_argument(
@@ -36,9 +39,7 @@ def main(args: Namespace) -> int:
     from undrift.cli import answer
     from undrift.tuning.tune import begin, told, tune_spec
 
-    limits = {"tune.gradients": args.gradients, "tune.seconds": args.seconds}
-    flags = [f"{key}={value}" for key, value in limits.items() if value is not None]
-    spec = read_spec(args, *flags, tune=True)
+    spec = read_spec(args, tune=True)
     folder = args.out / f"{spec.name}-tuning"
     begin(spec, folder, args.overwrite)
 

@@ -281,9 +281,10 @@ def read(
             problems[name] = not_allowed(name, plain(value), _allowed(cls, name) + most)
         else:
             found[name] = fitting
-    for name in () if partial else needed(cls):
-        if name not in given:
-            problems[name] = f"{name} is missing: {_allowed(cls, name)}"
+    for name in (name for name in needed(cls) if name not in given and not partial):
+        problems[name] = f"{name} is missing: {_allowed(cls, name)}"
+        if issubclass(cls, Variant):
+            problems[name] += f', as {cls.owner} = {{name = "{cls.name}", {name} = ...}}'
     return found, problems
 
 

@@ -16,10 +16,10 @@ LOSS = 1e3
 NEAR = 0.1
 """A gradient or a loss that may be this near to its limit is measured after every round."""
 Mode = Literal["min", "max"]
-LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
-HIGHER = ("accuracy", "top5", "f1", "auc")
 USUAL = ("gap", "accuracy")
 """What a run is judged by, if it is recorded; else by its loss."""
+LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
+HIGHER = ("accuracy", "top5", "f1", "auc")
 MEASURED, EVERYBODY = "measured_clients", "all_clients"
 """Columns of rows whose metrics are of some clients only: of how many, and how many there are."""
 
@@ -63,20 +63,24 @@ class Goal(Record):
     def conditions(self) -> dict[str, str]:
         if self.metric is None and self.mode is not None:
             return {"mode": "mode goes with the metric it is about: give metric too"}
-        if self.metric is not None and self.mode is None and _usual_mode(self.metric) is None:
+        if self.metric is not None and self.mode is None and usual_mode(self.metric) is None:
             return {
                 "mode": f'mode is missing: "min" if a smaller {self.metric} is better, or "max"'
             }
         return {}
 
-    def column(self, row: Mapping[str, float]) -> str:
+    def column(self, *rows: Mapping[str, object]) -> str:
         """The name of the number in the rows of a run."""
-        usual = next((name for name in USUAL if row.get(name) is not None), "loss")
-        return self.metric or usual
+        usual = (name for name in USUAL if any(row.get(name) is not None for row in rows))
+        return self.metric or next(usual, "loss")
+
+    def settled(self, *rows: Mapping[str, object]) -> Self:
+        """The same with the metric that it has for these rows."""
+        return dataclasses.replace(self, metric=self.column(*rows))
 
     def larger(self, column: str) -> bool:
         """Whether larger numbers are better."""
-        return (self.mode or _usual_mode(column)) == "max"
+        return (self.mode or usual_mode(column)) == "max"
 
     def badness(self, column: str, value: float) -> float:
         """Less is better; infinite for what is no number."""
@@ -98,17 +102,15 @@ USUALLY = Goal()
 """What a run is judged by unless it says otherwise."""
 
 
-def _usual_mode(metric: str) -> Mode | None:
+def usual_mode(metric: str) -> Mode | None:
     """Which way is better, by the last word of a name; ``None`` if that does not tell.
 
-    >>> _usual_mode("train_accuracy"), _usual_mode("loss"), _usual_mode("norm")
+    >>> usual_mode("train_accuracy"), usual_mode("loss"), usual_mode("norm")
     ('max', 'min', None)
     """
     modes: dict[Mode, tuple[str, ...]] = {"min": LOWER, "max": HIGHER}
-    for mode, words in modes.items():
-        if metric in words or metric.endswith(tuple(f"_{word}" for word in words)):
-            return mode
-    return None
+    ends = {mode: tuple(f"_{word}" for word in words) for mode, words in modes.items()}
+    return next((mode for mode, some in ends.items() if f"_{metric}".endswith(some)), None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
 
-from undrift.core.params import unknown
+from undrift.core.params import BadParameters, unknown
 from undrift.data.files import FOLDER, BadData, dense, existing_folder, reading, unpacking, whole
 from undrift.data.natural import cards, federation
 
@@ -191,10 +191,8 @@ def _csv(
     names = [name for name in (rows[0] if rows else ()) if name]
     for what, name in (("label", label), ("group", group)):
         if name and name not in names:
-            there = ", ".join(names) or "nothing below a header"
-            raise BadData(
-                f'{path} has no column {name}, but {there}: say which, as {what} = "NAME"'
-            )
+            there = f'{", ".join(names) or "nothing below a header"}: say which, as {what} = "NAME"'
+            raise BadParameters("data", {what: f"{path} has no column {name}, but {there}"})
     columns, wrong = dict[str, list[float]](), list[str]()
     for name in (name for name in names if name not in (label, group)):
         cells = [row[name] or "" for row in rows]

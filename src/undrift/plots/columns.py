@@ -1,11 +1,10 @@
-"""Recorded columns: their names on an axis, their scale, and which of them a run is judged by."""
+"""Recorded columns: their names on an axis, and their scale."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from undrift.core.problem import Samples
-from undrift.core.stopping import USUAL
 
 SHARES = ("accuracy", "top5", "train_accuracy", "train_top5")
 """Recorded as fractions, shown in percent."""
@@ -33,34 +32,18 @@ WORDS = {
     "iterations": "local iterations",
     "seconds": "seconds",
 }
-TESTED = {
-    "loss": "test loss",
-    "accuracy": "test accuracy, %",
-    "top5": "top-5 test accuracy, %",
-}
-TRAINED = {
-    "accuracy": "training accuracy, %",
-    "top5": "top-5 training accuracy, %",
-}
 MEASURED_ON: Mapping[Samples | None, Mapping[str, str]] = {
-    "test": TESTED,
-    "train": TRAINED,
+    "test": {
+        "loss": "test loss",
+        "accuracy": "test accuracy, %",
+        "top5": "top-5 test accuracy, %",
+    },
+    "train": {"accuracy": "training accuracy, %", "top5": "top-5 training accuracy, %"},
     None: {},
 }
 """What replaces ``WORDS`` by the samples that were measured on; ``None``: nobody said which."""
 BOUND_OF = "bound_of"
 """The key of a row that is a theorem's bound: the label of the method that it is about."""
-JUDGES = (*USUAL, "loss")
-"""Columns that a run can be judged by; the first that it has does."""
-
-
-def metric(rows: Sequence[Mapping[str, object]]) -> str:
-    """The column that judges a run: the gap if the optimum is known, else accuracy, else loss."""
-    for name in JUDGES[:-1]:
-        for row in rows:
-            if row.get(name) is not None:
-                return name
-    return JUDGES[-1]
 
 
 def axis(y: str, smooth: int = 1, note: str = "", samples: Samples | None = None) -> str:

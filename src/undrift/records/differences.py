@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
-from undrift.core.stopping import of_some
+from undrift.core.stopping import Goal, of_some
 from undrift.records.rows import ENDED, Outcome, Row, at_end, key_of
 
 LEVEL = 0.95
@@ -64,15 +64,16 @@ def curves(rows: Iterable[Row]) -> dict[str, dict[int, Curve]]:
     return found
 
 
-def hit(curve: Curve, column: str, target: float | None) -> Row | None:
+def hit(curve: Curve, goal: Goal, target: float | None) -> Row | None:
     """The first row of all clients that reaches the target; without one, 1e-6 of the first gap."""
+    column = goal.column(*curve)
     start = curve[0].get(column)
     if target is None:
         target = math.nan
         if column == "gap" and start is not None and math.isfinite(start):
             target = RELATIVE * start
     # Rows of some clients are passed over: a target that only the easy ones reach is not reached.
-    sign = -1 if column == "accuracy" else 1
+    sign = -1 if goal.larger(column) else 1
     reached = (
         row
         for row in curve
@@ -85,12 +86,12 @@ def hit(curve: Curve, column: str, target: float | None) -> Row | None:
 def against(
     rows: Sequence[Row],
     outcomes: Sequence[Outcome],
-    column: str,
+    goal: Goal,
     target: float | None,
     baseline: str,
 ) -> list[Against]:
     """Every other method against the ``baseline``, a label."""
-    found = curves(rows)
+    column, found = goal.column(*rows), curves(rows)
     for outcome in outcomes:  # a seed that changes nothing was not run again
         own = found.get(outcome.label, {})
         if outcome.same_as is not None and outcome.same_as in own:
@@ -106,7 +107,7 @@ def against(
         return None if of_some(curve[-1]) else at_end(curve[-1], status(curve)).get(column)
 
     def rounds(curve: Curve) -> object:
-        row = hit(curve, column, target) if status(curve) in ENDED else None
+        row = hit(curve, goal, target) if status(curve) in ENDED else None
         return None if row is None else row["round"]
 
     return [

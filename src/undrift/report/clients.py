@@ -6,6 +6,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from undrift.core.stopping import USUALLY
+from undrift.plots.columns import SHARES
 from undrift.records.differences import curves
 from undrift.records.folder import Row
 from undrift.report.comparison import RunOnDisk
@@ -34,20 +36,20 @@ SHOWN = 100
 
 def spreads(summaries: Sequence[Summary], of: str) -> Table | None:
     """How the clients are spread at the end; ``None`` where they were not measured."""
-    known = [s for s in summaries if s.end(f"{s.fares}_mean") != UNKNOWN]
+    known = [s for s in summaries if s.end(f"client_{s.fares}_mean") != UNKNOWN]
     if not known:
         return None
-    judged = known[0].metric == "accuracy"
-    show = percent if judged else short
+    fares = known[0].fares
+    show, larger = percent if fares in SHARES else short, USUALLY.larger(fares)
     rows = []
     for s in known:
-        found = [s.end(f"{s.fares}_{name}") for name in STATISTICS]
+        found = [s.end(f"client_{fares}_{name}") for name in STATISTICS]
         # What differs by rounding alone is alike: nine digits.
         values = [None if one.mean is None else float(f"{one.mean:.9g}") for one in found]
         cells = map(Cell, (spell(one, show) for one in found), values)
         rows.append([Cell(s.label), *cells])
     if not any(s.measured for s in known):
-        mark_best(rows, range(1, len(STATISTICS)), max if judged else min)
+        mark_best(rows, range(1, len(STATISTICS)), max if larger else min)
         mark_best(rows, [len(STATISTICS)], min)
     notes = {
         "worst 10 %: the mean over the worst tenth of the clients, at least one; spread: the "
@@ -56,8 +58,9 @@ def spreads(summaries: Sequence[Summary], of: str) -> Table | None:
         NO_END: any(s.without_end for s in summaries),
     }
     said = [*(text for text, holds in notes.items() if holds), *partly(known)]
-    what = "Accuracy" if judged else "Loss"
-    caption = f"{what} of the server's model at the end, on each client's {of} samples"
+    caption = (
+        f"{fares.capitalize()} of the server's model at the end, on each client's {of} samples"
+    )
     return Table(["method", *STATISTICS.values()], rows, (), said, "Clients", caption)
 
 

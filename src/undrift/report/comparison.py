@@ -9,7 +9,8 @@ from itertools import chain
 from typing import TypeVar
 
 from undrift.core.problem import Samples
-from undrift.plots.columns import JUDGES, metric
+from undrift.core.stopping import USUALLY, Goal
+from undrift.plots.columns import SHARES
 from undrift.records.differences import Against, against
 from undrift.records.folder import METRIC_SAMPLES, PYTHON, BadFolder, Folder, Outcome, Row
 from undrift.records.journal import RunRecord
@@ -60,6 +61,12 @@ class RunOnDisk:
         return self.part.deal(labels, self.document.get("seed", [0]))
 
     @property
+    def declared(self) -> Goal:
+        """By what its spec says that it is judged."""
+        table = self.document.get("best") or self.document.get("stop") or {}
+        return Goal(metric=table.get("metric"), mode=table.get("mode"))
+
+    @property
     def problem(self) -> dict[str, object]:
         """As the spec has it; of one that only a program has, with a digest of its data."""
         table = dict(self.document.get("problem", {}))
@@ -71,8 +78,8 @@ class RunOnDisk:
 class Comparison:
     """Runs that are judged by the same measure; labels are distinct across all of them."""
 
-    def __init__(self, column: str, runs: Sequence[RunOnDisk], target: float | None):
-        self.column, self.runs, self.target = column, runs, target
+    def __init__(self, goal: Goal, runs: Sequence[RunOnDisk], target: float | None):
+        self.goal, self.column, self.runs, self.target = goal, goal.column(), runs, target
         self.title = ", ".join([run.title for run in runs])
         tables = [
             (run.prefix + table["label"], table, run.document)
@@ -89,7 +96,7 @@ class Comparison:
         }
         """How the values of each method were found, by label."""
         self.biased = {
-            label for label, one in self.settings.items() if column == "gap" and one.biased
+            label for label, one in self.settings.items() if self.column == "gap" and one.biased
         }
         """Labels of methods with a bias, where there is an optimum to reach."""
         problems = [run.problem for run in runs]
@@ -106,7 +113,7 @@ class Comparison:
         rounds = {name: t.get("rounds", whole.get("rounds", 0)) for name, t, whole in tables}
         # As in the specs: rows are in the order in which they were recorded.
         self.labels = [label for label in planned if label in self.problems]
-        self.summaries = summarise(self.rows, target, self.outcomes, planned, rounds)
+        self.summaries = summarise(self.rows, target, self.outcomes, planned, rounds, goal)
         """One for each label, also for methods of the specs that have not begun."""
         self.note: str = common([run.environment.get("note", "") for run in runs]) or ""
         """Caveat printed next to every accuracy."""
@@ -147,6 +154,7 @@ class Comparison:
             mixed=self.mixed,
             tuned={label: str(note) for label, note in self.tuned.items() if note},
             wide=wide,
+            declared=any(run.declared.metric for run in self.runs),
         )
 
     def baseline(self, label: str | None) -> str:
@@ -157,7 +165,7 @@ class Comparison:
         """Every other method of the same problem against one of them."""
         own = self.problems.get(baseline)
         rows = [row for row in self.rows if self.problems[row["label"]] == own]
-        return against(rows, self.outcomes, self.column, self.target, baseline)
+        return against(rows, self.outcomes, self.goal, self.target, baseline)
 
     def differences(self, baseline: str) -> Table | None:
         """The same as a table; ``None`` where there is no other method."""
@@ -214,26 +222,28 @@ def compare(
     A run without rows joins the first. Raises :class:`BadFolder` for a target or a baseline that
     does not fit.
     """
-    found: dict[str, list[RunOnDisk]] = {}
+    found: dict[Goal, list[RunOnDisk]] = {}
     for run in runs:
         if run.rows:
-            found.setdefault(metric(run.rows), []).append(run)
+            found.setdefault(run.declared.settled(*run.rows), []).append(run)
     if not apart or not found:
-        found = {min(found, key=JUDGES.index, default="loss"): [*runs]}
+        rows = [row for run in runs for row in run.rows]
+        found = {(common(found) or USUALLY).settled(*rows): [*runs]}
     else:
         next(iter(found.values())).extend([run for run in runs if not run.rows])
     if target is not None and len(found) > 1:
-        measures = " and by ".join(found)
+        measures = " and by ".join(goal.column() for goal in found)
         raise BadFolder(f"target {target:g}: of which measure? These runs are judged by {measures}")
     together = []
-    for column, members in found.items():
-        own = common([aim(run.document, column) for run in members])
+    for goal, members in found.items():
+        own = common([aim(run.document, goal.column()) for run in members])
         aimed = own if target is None else target
-        if column == "accuracy" and aimed is not None and aimed > 1:
+        if goal.column() in SHARES and aimed is not None and aimed > 1:
             raise BadFolder(
-                f"target {aimed:g}: these runs are judged by their accuracy, which is at most 1"
+                f"target {aimed:g}: these runs are judged by their {goal.column()}, "
+                "which is at most 1"
             )
-        together.append(Comparison(column, members, aimed))
+        together.append(Comparison(goal, members, aimed))
     if baseline is not None and not any(baseline in one.labels for one in together):
         labels = [label for one in together for label in one.labels]
         raise BadFolder(f"baseline {baseline}: no such method; there are {', '.join(labels)}")

@@ -19,7 +19,6 @@ __all__ = ["image", "panels", "save"]
 def panels(
     runs: Mapping[str, Comparison],
     y: str | None = None,
-    smooth: int | None = None,
     x: str | None = None,
     width: float | None = None,
 ) -> Figure:
@@ -42,7 +41,7 @@ def panels(
         styles = line_styles(labels, {label for one in runs.values() for label in one.biased})
         for row, (title, one) in zip(axes, runs.items(), strict=True):
             column = y or one.column
-            window = (smooth or one.smooth) if column in SHARES else 1
+            window = one.smooth if column in SHARES else 1
             bounds = one.bounds if column == "gap" else []
             styled = bounding(styles, {row["label"]: row[BOUND_OF] for row in bounds})
             for ax, x in zip(row, across, strict=True):

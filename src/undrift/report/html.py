@@ -73,7 +73,7 @@ def page(runs: Comparison, baseline: str | None = None) -> str:
         note=runs.note,
         tiles=[]  # of several problems there are no winners
         if other_problems(runs.runs)
-        else tables.tiles(found, runs.column, runs.target, runs.samples),
+        else tables.tiles(found, runs.goal, runs.target, runs.samples),
         results=runs.results(wide=True),
         differences={label: table for label in compared if (table := runs.differences(label))},
         baseline=chosen,
@@ -135,12 +135,13 @@ def _charts(runs: Comparison) -> dict[str, object]:
     """What the charts are drawn from."""
     rows = [*map(with_bytes, [*runs.rows, *runs.bounds])]
     measured = {name for row in rows for name, value in row.items() if value is not None}
-    offered = [name for name in MEASURED if name in measured]
+    words = {**MEASURED, **MEASURED_ON[runs.samples]}
+    words.setdefault(runs.column, runs.column)
+    offered = [name for name in words if name in measured]
     axes = [name for name in SPENT.values() if name in measured]
     found = curves(rows)
     longest = max((len(curve) for seeds in found.values() for curve in seeds.values()), default=0)
     stride = -(-longest // POINTS) or 1
-    words = {**MEASURED, **MEASURED_ON[runs.samples]}
     if runs.note:
         words |= {name: f"{words[name]} ({runs.note})" for name in SHARES}
     return {

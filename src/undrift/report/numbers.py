@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, stdev
 
+from undrift.plots.columns import LOGARITHMIC, SHARES
+
 NONE = "-"
 """What is not known."""
 Show = Callable[[float | None], str]
@@ -76,6 +78,17 @@ def percent(value: float | None) -> str:
     return NONE if value is None or math.isnan(value) else f"{100 * value:.2f} %"
 
 
+def number(column: str) -> Show:
+    """How the numbers of a column are shown.
+
+    >>> number("gap")(0.0123), number("accuracy")(0.0123), number("f1")(0.0123)
+    ('1.2e-02', '1.23 %', '0.0123')
+    """
+    if column in SHARES:
+        return percent
+    return small if column in LOGARITHMIC else plain
+
+
 def signed(value: float | None, column: str) -> str:
     """A difference in some column.
 
@@ -84,7 +97,7 @@ def signed(value: float | None, column: str) -> str:
     """
     if value is None:
         return NONE
-    if column == "accuracy":
+    if column in SHARES:
         return f"{100 * value:+.2f}"
     return f"{value:+,.0f}" if column == "rounds" and abs(value) >= 10 else f"{value:+.3g}"
 

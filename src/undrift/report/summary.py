@@ -7,23 +7,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from undrift.core.problem import Samples
-from undrift.core.stopping import EVERYBODY, MEASURED, of_some, on_some
-from undrift.plots.columns import metric
+from undrift.core.stopping import EVERYBODY, MEASURED, USUALLY, Goal, of_some, on_some
+from undrift.plots.columns import SHARES
 from undrift.records.differences import RELATIVE, Curve, curves, hit
 from undrift.records.folder import Row
 from undrift.records.rows import ENDED, ENDS, Outcome, at_end, columns
 from undrift.report.numbers import (
     NONE,
     UNKNOWN,
-    Show,
     Spread,
     count,
-    percent,
-    plain,
-    small,
+    number,
     spell,
     spread,
 )
+from undrift.spec.schema import Table
 
 SPENT = {
     "rounds": "round",
@@ -43,7 +41,6 @@ ON: Mapping[Samples | None, str] = {
     None: "",
 }
 NO_END = f"{NONE}: a method that diverges or is unfinished, if only with some seed, has no end"
-NUMBER: dict[str, Show] = {"gap": small, "accuracy": percent, "loss": plain}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +49,8 @@ class Summary:
 
     label: str
     method: str = ""
-    metric: str = "gap"
-    """The column it is judged by."""
+    goal: Goal = USUALLY
+    """What it is judged by."""
     seeds: int = 0
     """Seeds with recorded rows."""
     statuses: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -80,9 +77,15 @@ class Summary:
     """Where final values are of some clients only: of how many, and how many there are."""
 
     @property
+    def metric(self) -> str:
+        """The column it is judged by."""
+        return self.goal.column()
+
+    @property
     def fares(self) -> str:
-        """The column about clients that is of the measure it is judged by; of a gap, the loss."""
-        return f"client_{'accuracy' if self.metric == 'accuracy' else 'loss'}"
+        """What is measured of clients of the number it is judged by, else the loss."""
+        own = self.metric.removeprefix("train_")
+        return own if f"client_{own}_mean" in self.ends else "loss"
 
     @property
     def without_end(self) -> bool:
@@ -93,7 +96,7 @@ class Summary:
     def final(self) -> str:
         """The last value of the column it is judged by, with the clients that it is of."""
         found = self.end(self.metric)
-        text = spell(found, NUMBER[self.metric])
+        text = spell(found, number(self.metric))
         known = self.measured and found.mean is not None
         return f"{text} ({on_some(self.measured)})" if known else text
 
@@ -137,13 +140,12 @@ class Summary:
 
     def _clients(self) -> dict[str, object] | None:
         """How the clients are spread at the end; ``None`` where they were not measured."""
-        head = f"{self.fares}_"
+        head = f"client_{self.fares}_"
         found = {n.removeprefix(head): v for n, v in self.ends.items() if n.startswith(head)}
         if not found:
             return None
         means = {name: value.mean for name, value in found.items()}
-        what, sd = self.fares.removeprefix("client_"), {n: value.sd for n, value in found.items()}
-        return {"metric": what, **means, "sd": sd}
+        return {"metric": self.fares, **means, "sd": {n: v.sd for n, v in found.items()}}
 
 
 def with_bytes(row: Row) -> Row:
@@ -153,16 +155,21 @@ def with_bytes(row: Row) -> Row:
     return row | {"bytes": row["bytes_up"] + row["bytes_down"]}
 
 
-def aim(document: Mapping[str, float | None], column: str) -> float | None:
+def aim(document: Table, column: str) -> float | None:
     """The target that a spec sets for ``column``."""
-    return document.get("target_accuracy" if column == "accuracy" else "target")
+    stop = document.get("stop", {})
+    targets = {"gap": document.get("target"), "accuracy": document.get("target_accuracy")}
+    own: float | None = stop.get("target") if stop.get("metric") == column else None
+    return targets.get(column) or own
 
 
-def goal(target: float | None, column: str) -> str:
+def until(goal: Goal, target: float | None) -> str:
     """The target in words."""
+    column = goal.column()
     if target is None:
         return f"{column} <= {RELATIVE:g} of the first"
-    return f"accuracy >= {percent(target)}" if column == "accuracy" else f"{column} <= {target:g}"
+    value = number(column)(target) if column in SHARES else f"{target:g}"
+    return f"{column} {'>=' if goal.larger(column) else '<='} {value}"
 
 
 def summarise(
@@ -171,13 +178,14 @@ def summarise(
     outcomes: Sequence[Outcome],
     planned: Mapping[str, Iterable[int]] | None = None,
     rounds: Mapping[str, int] | None = None,
+    goal: Goal = USUALLY,
 ) -> list[Summary]:
     """One summary per label; without a target, 1e-6 of each curve's first gap is the target.
 
     ``planned`` has the seeds each label should be run with, by default those that have ended, and
     ``rounds`` for how many rounds.
     """
-    column, found = metric(rows), curves(rows)
+    goal, found = goal.settled(*rows), curves(rows)
     ended: dict[str, dict[int, Outcome]] = {}
     for outcome in outcomes:
         ended.setdefault(outcome.label, {})[outcome.seed] = outcome
@@ -186,7 +194,7 @@ def summarise(
             label,
             found.get(label, {}),
             dict.fromkeys(seeds) | ended.get(label, {}),
-            column,
+            goal,
             target,
             (rounds or {}).get(label),
         )
@@ -210,11 +218,11 @@ def _summary(
     label: str,
     by_seed: Mapping[int, Curve],
     outcomes: Mapping[int, Outcome | None],
-    column: str,
+    goal: Goal,
     target: float | None,
     rounds: int | None,
 ) -> Summary:
-    known = [outcome for outcome in outcomes.values() if outcome]
+    column, known = goal.column(), [outcome for outcome in outcomes.values() if outcome]
     statuses = {seed: one.status if one else UNFINISHED for seed, one in outcomes.items()}
     so_far = [
         by_seed[seed][-1]["round"] if seed in by_seed else 0
@@ -225,10 +233,10 @@ def _summary(
         at_end(with_bytes(curve[-1]), statuses.get(seed, UNFINISHED))
         for seed, curve in by_seed.items()
     ]
-    hits = [with_bytes(row) for curve in by_seed.values() if (row := hit(curve, column, target))]
+    hits = [with_bytes(row) for curve in by_seed.values() if (row := hit(curve, goal, target))]
     whole = [[row for row in curve if not of_some(row)] for curve in by_seed.values()]
     measured = [[r[column] for r in rows if r.get(column) is not None] for rows in whole]
-    best = [(max if column == "accuracy" else min)(own, default=None) for own in measured]
+    best = [(max if goal.larger(column) else min)(own, default=None) for own in measured]
     said = next((outcome for outcome in known if outcome.note), None)
     note = said.note if said else ""
     if said and sum(outcome.same_as is None for outcome in known) > 1:
@@ -239,7 +247,7 @@ def _summary(
     return Summary(
         label,
         method=known[0].method if known else str(first.get("method", "")),
-        metric=column,
+        goal=goal,
         seeds=len(by_seed),
         statuses=Counter(statuses.values()),
         ends={name: spread(values) for name, values in columns(last).items()},

@@ -13,6 +13,8 @@ from undrift.core.method import registry
 from undrift.core.optimisers import registry as optimisers
 from undrift.core.params import AUTO, THEORY, hints
 from undrift.core.problem import Samples
+from undrift.core.stopping import USUALLY, Goal
+from undrift.plots.columns import SHARES
 from undrift.records.differences import EQUAL, Against, Difference
 from undrift.records.rows import ENDS
 from undrift.report.numbers import (
@@ -21,7 +23,7 @@ from undrift.report.numbers import (
     Show,
     duration,
     names,
-    percent,
+    number,
     plain,
     short,
     signed,
@@ -30,7 +32,7 @@ from undrift.report.numbers import (
     spell,
     whole,
 )
-from undrift.report.summary import COUNTED, NO_END, NUMBER, ON, OPEN, SPENT, Summary, goal, partly
+from undrift.report.summary import COUNTED, NO_END, ON, OPEN, SPENT, Summary, partly, until
 from undrift.report.table import Best, Cell, Table, mark_best
 from undrift.spec.schema import PER_METHOD
 
@@ -38,6 +40,8 @@ KINDS = ("bad", "open", "good")
 """Of outcomes, the worst first."""
 Document = Mapping[str, Any]
 """A spec, or a table of one, as TOML has it."""
+Columns = dict[str, tuple[bool, Callable[[Summary], Cell]]]
+"""Title -> whether a table has it, and its cells."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,33 +86,43 @@ def results(
     mixed: Sequence[str] = (),
     tuned: Mapping[str, str] | None = None,
     wide: bool = False,
+    declared: bool = False,
 ) -> Table:
     """Where each method ended, and what it spent until the target, or in all.
 
     ``note`` is printed next to every accuracy, ``varied`` has what seeds vary, in words, and
     ``mixed`` warnings about numbers that cannot be compared; ``tuned`` has what a method was tuned
     over, by label; ``samples`` are those that losses and accuracies are of. A ``wide`` table has
-    more columns than a terminal has room for.
+    more columns than a terminal has room for. Where the spec has ``declared`` by what methods are
+    judged, that comes first.
     """
-    column = summaries[0].metric if summaries else "gap"
-    aimed, judged = target is not None or column == "gap", column == "accuracy"
+    goal = next((s.goal for s in summaries), USUALLY)
+    column, best = goal.column(), max if goal.larger(goal.column()) else min
+    aimed, judged = target is not None or column == "gap", column not in ("gap", "loss")
     several = any(s.seeds > 1 for s in summaries)
     drifted = (wide or judged) and any(s.end("drift").mean for s in summaries)
-    what, number = ("accuracy", percent) if judged else ("loss", plain)
+    what = next((s.fares for s in summaries), "loss")
     worst, spread = f"client_{what}_worst10", f"client_{what}_std"
     spread_out = not wide and any(s.end(worst).mean for s in summaries)
     about = f" ({note})" if judged and note else ""
     counted = [*COUNTED, "bytes"] if _compressed(summaries) else [*COUNTED]
-    columns: dict[str, tuple[bool, Callable[[Summary], Cell]]] = {
+    spent: Columns = {n: (True, partial(_spent, name=n, aimed=aimed)) for n in counted}
+    reached: Columns = {
+        # The last value is compared with others where it is of all clients.
+        f"final {column}{about}": (
+            True,
+            lambda s: Cell(s.final, None if s.measured else s.end(column).mean),
+        ),
+        f"best {column}{about}": (wide, lambda s: Cell(spell(s.best, number(column)), s.best.mean)),
+    }
+    columns: Columns = {
         "method": (True, lambda s: Cell(s.label)),
         "seeds": (several, _seeds),
-        **{name: (True, partial(_spent, name=name, aimed=aimed)) for name in counted},
-        f"final {column}{about}": (True, _final),
-        f"best {column}{about}": (wide, lambda s: Cell(spell(s.best, NUMBER[column]), s.best.mean)),
+        **(reached | spent if declared else spent | reached),
         "loss": (judged, lambda s: Cell.of(s.end("loss").mean, short)),
         "drift": (drifted, lambda s: Cell.of(s.end("drift").mean, small)),
-        "worst 10 %": (spread_out, lambda s: Cell(spell(s.end(worst), number))),
-        "spread": (spread_out, lambda s: Cell(spell(s.end(spread), number))),
+        "worst 10 %": (spread_out, lambda s: Cell(spell(s.end(worst), number(what)))),
+        "spread": (spread_out, lambda s: Cell(spell(s.end(spread), number(what)))),
         "time": (True, lambda s: Cell.of(s.end("seconds").mean, duration)),
         "outcome": (True, _outcome),
         "tuned over": (bool(tuned), lambda s: Cell((tuned or {}).get(s.label, NONE))),
@@ -119,17 +133,17 @@ def results(
         mark_best(rows, map(head.index, counted), min)
     if judged or not aimed:
         finals = [k for k, name in enumerate(head) if name.startswith(("final", "best"))]
-        mark_best(rows, finals, max if judged else min)
+        mark_best(rows, finals, best)
 
-    until = f"until {goal(target, column)}" if aimed else "in all"
+    spent_on = f"until {until(goal, target)}" if aimed else "in all"
     mean = ", mean over seeds ± standard deviation" if several else ""
     never = f" ({NONE} if never)" if aimed else ""
     once = [s.label for s in summaries if not s.seeded]
     notes = {
-        f"rounds, vectors and gradients: spent {until}{mean}{never}": True,
+        f"rounds, vectors and gradients: spent {spent_on}{mean}{never}": True,
         "vectors: of model size, up and down, per client; gradients: of all clients together": True,
         "bytes: those that travel up and down, of all clients together": "bytes" in counted,
-        f"accuracy and loss: at the end{ON[samples]}": judged,
+        f"{column} and loss: at the end{ON[samples]}": judged,
         "drift: mean squared distance of the last local models to the server's": drifted,
         f"worst 10 %: mean {what} of the worst tenth of the clients, each on its own samples; "
         f"spread: standard deviation of the clients' {what}": spread_out,
@@ -164,27 +178,28 @@ def parameters(summaries: Sequence[Summary], settings: Mapping[str, MethodSettin
 
 
 def tiles(
-    summaries: Sequence[Summary], column: str, target: float | None, samples: Samples | None = None
+    summaries: Sequence[Summary], goal: Goal, target: float | None, samples: Samples | None = None
 ) -> list[Tile]:
     """The winners, once all have ended."""
     if left := [s for s in summaries if not s.statuses.keys().isdisjoint(OPEN)]:
         rounds = {s.progress for s in left}
         labels = _listed([s.label for s in left])
         return [Tile("Unfinished", labels, rounds.pop() if len(rounds) == 1 else "")]
-    found: list[Tile] = []
-    aimed, judged = target is not None or column == "gap", column == "accuracy"
+    found, column = list[Tile](), goal.column()
+    aimed, judged = target is not None or column == "gap", column not in ("gap", "loss")
     if judged or not aimed:
         ends = {s.label: s.end(column).mean for s in summaries if not s.measured}
         of = "training " if judged and samples == "train" else ""
-        found += _winner(f"Best final {of}{column}", ends, NUMBER[column], max if judged else min)
+        best = max if goal.larger(column) else min
+        found += _winner(f"Best final {of}{column}", ends, number(column), best)
     if aimed:
-        until = goal(target, column)
+        aim = until(goal, target)
         for name in COUNTED:
             needed = {s.label: s.needed.get(name, UNKNOWN).mean for s in summaries}
-            found += _winner(f"Fewest {name}", needed, whole, min, f" until {until}")
+            found += _winner(f"Fewest {name}", needed, whole, min, f" until {aim}")
         judged_by = [s for s in summaries if s.best != UNKNOWN or column in s.ends]
         if late := [s.label for s in judged_by if s.reached < s.seeds]:
-            found.append(Tile("Missed the target", _listed(late), until))
+            found.append(Tile("Did not reach", _listed(late), aim))
     return found[:4]
 
 
@@ -231,7 +246,7 @@ def _cells(found: Difference, column: str) -> list[Cell]:
 
 
 def _remarks(found: Sequence[Against], column: str) -> list[str]:
-    unit = " in percentage points" if column == "accuracy" else ""
+    unit = " in percentage points" if column in SHARES else ""
     parts = [part for one in found for part in (one.final, one.rounds) if part is not None]
     notes = {
         f"differences{unit}: means over the seeds that both methods have, paired, with the 95 % "
@@ -263,11 +278,6 @@ def _value(value: object) -> str:
 def _seeds(s: Summary) -> Cell:
     planned = sum(s.statuses.values()) if s.seeded else s.seeds
     return Cell(f"{s.seeds} of {planned}" if planned > s.seeds else str(s.seeds), s.seeds)
-
-
-def _final(s: Summary) -> Cell:
-    """The last value, which is compared with others where it is of all clients."""
-    return Cell(s.final, None if s.measured else s.end(s.metric).mean)
 
 
 def _outcome(s: Summary) -> Cell:

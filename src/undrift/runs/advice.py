@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import traceback
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +12,7 @@ from undrift.core.params import THEORY, values
 from undrift.core.problem import Unsupported
 from undrift.engines.judge import Diverged, Stuck
 from undrift.runs.prepare import Task, resolved
+from undrift.spec.user_files import line_in
 from undrift.theory import has_rule
 
 TOO_LARGE = (
@@ -97,7 +97,6 @@ def way_on(method: Method) -> str:
 
 def failure(error: BaseException, file: str) -> str:
     """An error of a user's method, with the line of the file it is from."""
-    name, frames = Path(file).name, traceback.walk_tb(error.__traceback__)
-    lines = [line for frame, line in frames if Path(frame.f_code.co_filename).name == name]
-    where = f" ({file}:{lines[-1]})" if lines else ""
+    line = line_in(error, Path(file))
+    where = f" ({file}:{line})" if line else ""
     return f"failed: {type(error).__name__}{where}: {error}"

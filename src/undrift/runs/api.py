@@ -257,13 +257,14 @@ def _run(
 ) -> Runs:
     """Run an experiment; shows how far it is, and warns of methods that came to a bad end."""
     labels, note = [task.label for task in experiment.tasks], experiment.tasks[0].problem.note
-    with watched(progress, labels, experiment.seeds, note, emit) as hear:
+    seeds = experiment.seeds
+    with watched(progress, labels, seeds, note, emit, experiment.rules.best) as hear:
         found = run_experiment(experiment, save, hear, jobs)
     bad = {
         label: run for (label, _), run in reversed(found.items()) if ENDS[run.status].kind == "bad"
     }
     for label, run in reversed(bad.items()):
-        seed = f", seed {run.seed}," if len(experiment.seeds) > 1 else ""
+        seed = f", seed {run.seed}," if len(seeds) > 1 else ""
         warnings.warn(f"{label}{seed} {run.note}", stacklevel=3)
     return found
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from traceback import walk_tb
 
 import torch
 from torch import Tensor
@@ -273,6 +274,10 @@ def _blamed(spec: Spec, i: int, seed: int, error: Exception) -> Complaint:
     elif isinstance(error, BadData) and spec.problem_file is None:
         path += ("name" if "data" in find(spec.problem_name)[1] else "data",)
     folder = Path(spec.origin.source).parent
+    frames = [frame.f_code.co_qualname for frame, _ in walk_tb(error.__traceback__)]
+    for key, call in spec.calls.items():
+        if call.name in (name.partition(".")[0] for name in frames):
+            path = (key,)
     for file in spec.sources:
         if line := line_in(error, (folder / file).absolute()):
             text = f"{file}:{line}: {type(error).__name__}: {text}"

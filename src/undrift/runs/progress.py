@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from undrift.core.stopping import on_some
+from undrift.core.stopping import USUALLY, Goal, on_some
 from undrift.records.rows import ENDS, Key
-from undrift.report.numbers import percent, small, whole
+from undrift.report.numbers import number, small, whole
 from undrift.report.table import clean
 from undrift.runs.events import Began, Emit, Ended, Event, Measured
 
@@ -40,8 +40,9 @@ def nothing(text: str) -> None:
 class Progress:
     """About ten lines for each method, or a bar on a terminal; and one line for its end.
 
-    Where there are several seeds, lines say which; ``note`` stands at every accuracy. Colours
-    unless NO_COLOR is set. In a notebook the bar is a ``cell`` of its own.
+    Where there are several seeds, lines say which; ``note`` stands at every accuracy, and ``goal``
+    is what they are about. Colours unless NO_COLOR is set. In a notebook the bar is a ``cell`` of
+    its own.
     """
 
     def __init__(
@@ -51,8 +52,9 @@ class Progress:
         note: str = "",
         say: Say = say,
         cell: bool = False,
+        goal: Goal = USUALLY,
     ) -> None:
-        self.say, self.looked = say, 0.0
+        self.say, self.goal, self.looked = say, goal, 0.0
         self.redraw: Callable[..., object] | None = None
         self.width, self.several, self.note = max([0, *map(len, labels)]), len(seeds) > 1, note
         self.last: dict[Key, Row] = {}
@@ -81,18 +83,18 @@ class Progress:
             key, row = (event.label, event.seed), event.row
             self.last[key] = row
             if self.bars:
-                _, _, said = status(row, self.note).partition("  ")
+                _, _, said = status(row, self.note, self.goal).partition("  ")
                 now, text = int(row["round"]), f"{said}  {self.pace(key, row)}"
                 self.bars.update(self.tasks[key], completed=now, status=text)
             elif row["round"] >= self.next[key]:
                 self.next[key] = row["round"] + self.step[key]
-                self.say(f"{self.title(key)}  {status(row, self.note)}")
+                self.say(f"{self.title(key)}  {status(row, self.note, self.goal)}")
         elif isinstance(event, Ended) and event.outcome.same_as is None:
             outcome, key = event.outcome, event.outcome.key
             words, last = ENDS[outcome.status].words, self.last.pop(key, None)
             text = outcome.note or words
             if last:
-                text = f"{words}: {status(last, self.note)}  {last['seconds']:.1f} s"
+                text = f"{words}: {status(last, self.note, self.goal)}  {last['seconds']:.1f} s"
             if self.bars:
                 self.bars.remove_task(self.tasks.pop(key))
             self.say(f"{self.title(key)}  {text}")
@@ -136,7 +138,12 @@ def speaker(asked: object) -> Say:
 
 @contextmanager
 def watched(
-    asked: bool | None, labels: Collection[str], seeds: Collection[int], note: str, emit: Emit
+    asked: bool | None,
+    labels: Collection[str],
+    seeds: Collection[int],
+    note: str,
+    emit: Emit,
+    goal: Goal = USUALLY,
 ) -> Iterator[Emit]:
     """What hears of the events of a run in Python, and shows how far it is.
 
@@ -147,7 +154,7 @@ def watched(
         yield emit
         return
     quiet = (cell := in_jupyter()) or sys.stderr.isatty()
-    bar = Progress(labels, seeds, note, nothing if quiet else say, cell)
+    bar = Progress(labels, seeds, note, nothing if quiet else say, cell, goal)
 
     def hear(event: Event) -> None:
         emit(event)
@@ -184,15 +191,13 @@ def rich_bars() -> RichProgress:
     )
 
 
-def status(row: Row, note: str = "") -> str:
-    """A row in a few words."""
-    if row.get("gap") is not None:
-        quality = f"gap {small(row['gap'])}"
-    elif row.get("accuracy") is not None:
+def status(row: Row, note: str = "", goal: Goal = USUALLY) -> str:
+    """A row in a few words, the first of them about the goal."""
+    column = goal.column(row)
+    quality = f"{column} {number(column)(row.get(column))}"
+    if column not in ("gap", "loss"):
         about = f" ({note})" if note else ""
-        quality = f"accuracy {percent(row['accuracy'])}{about}  loss {row['loss']:.4g}"
-    else:
-        quality = f"loss {row['loss']:.6g}"
+        quality += f"{about}  loss {row['loss']:.4g}"
     if some := on_some(row):
         quality += f" ({some})"
     drift = "" if row.get("drift") is None else f"  drift {small(row['drift'])}"

@@ -20,8 +20,9 @@ from undrift.core.method import Method
 from undrift.core.options import RunOptions
 from undrift.core.params import describe, not_allowed, unknown
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Samples, Unsupported
+from undrift.core.stopping import USUALLY, Goal
 from undrift.engines import Engine, Ledger
-from undrift.plots.columns import BOUND_OF, axis, metric
+from undrift.plots.columns import BOUND_OF, axis
 from undrift.plots.curves import bounding, draw, drawn, entries, finish, image, line_styles
 from undrift.records import models
 from undrift.records.differences import against, curves
@@ -46,8 +47,8 @@ COSTS = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
 SHOWN = 8
 """Rows of a history in a notebook."""
-SIZE, DOTS = (5.0, 3.0), 200
-"""Inches of its small pictures, and dots of an inch, of which a screen shows half."""
+SIZE, DOTS = (5.0, 3.0), 100
+"""Inches of its small pictures, and dots of an inch: a saved notebook holds them all."""
 
 
 class History(RowColumns):
@@ -129,6 +130,8 @@ class Run:
     """The seed whose run stands for this one, where no seed changes it."""
     options: RunOptions = dataclasses.field(default_factory=RunOptions, repr=False)
     """How it was run, besides method, problem and seed."""
+    goal: Goal = USUALLY
+    """By what it is judged: what ``best`` or ``stop`` said."""
 
     @cached_property
     def per_client(self) -> ClientHistory:
@@ -171,8 +174,9 @@ class Run:
     ) -> Axes:
         """Draw one recorded column against another.
 
-        Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
-        With ``bounds`` of the gap, so is what a theorem promises of it.
+        Without ``y`` that is what the run is judged by: what ``best`` or ``stop`` said, else the
+        gap where the optimum is known, else the accuracy, else the loss. With ``bounds`` of the
+        gap, so is what a theorem promises of it.
         """
         return self._alone().plot(y, x, ax, bounds)
 
@@ -232,21 +236,26 @@ class Runs(dict[Key, Run]):
         return self._results().shown(form)
 
     def _results(self) -> Table:
-        return results(summarise(self.records, None, self._outcomes))
+        found = summarise(self.records, None, self._outcomes, goal=self._declared)
+        return results(found, declared=self._declared.metric is not None)
+
+    @property
+    def _declared(self) -> Goal:
+        return next((run.goal for run in self.values()), USUALLY)
 
     def against(self, baseline: str, target: float | None = None) -> Differences:
         """How much the others differ from the method with that label, seed by seed.
 
-        In the end that is by the gap where the optimum is known, else the accuracy, else the loss;
-        with a ``target`` for that number also in the rounds to it. Of a gap the target is 1e-6 of
-        the first one, unless it is given.
+        In the end that is by what ``best`` or ``stop`` said, else the gap where the optimum is
+        known, else the accuracy, else the loss; with a ``target`` for that number also in the
+        rounds to it. Of a gap the target is 1e-6 of the first one, unless it is given.
         """
         labels = [*dict.fromkeys(label for label, _ in self)]
         if baseline not in labels:
             raise KeyError(f"no method is called {baseline!r}; there are {', '.join(labels)}")
-        column = metric(self.records)
-        found = against(self.records, self._outcomes, column, target, baseline)
-        return Differences(baseline, column, found)
+        goal = self._declared.settled(*self.records)
+        found = against(self.records, self._outcomes, goal, target, baseline)
+        return Differences(baseline, goal.column(), found)
 
     @property
     def _outcomes(self) -> list[Outcome]:
@@ -268,7 +277,7 @@ class Runs(dict[Key, Run]):
         ``bounds`` the gap has theorems' bounds too, dashed; of methods without one a warning says
         why.
         """
-        rows, column = self.records, y or metric(self.records)
+        rows, column = self.records, y or self._declared.column(*self.records)
         if wrong := {x, column} - columns(rows).keys():
             raise KeyError(unknown("column", wrong.pop(), columns(rows)))
         if ax is None:
@@ -298,7 +307,7 @@ class Runs(dict[Key, Run]):
         notes = dict.fromkeys(
             f"{label}: {run.note}" for (label, _), run in self.items() if run.note
         )
-        return _page(title, self._results(), self.records, self._samples, notes)
+        return _page(title, self._results(), self.records, self._declared, self._samples, notes)
 
     def __repr__(self) -> str:
         where = f" in {self.folder}" if self.folder else ""
@@ -373,7 +382,7 @@ class Recorded:
         (found,) = compare(read([self.folder]))
         notes = [f"{one.label}: {one.note}" for one in found.summaries if one.note]
         title = f"Recorded in {self.folder.path}"
-        return _page(title, found.results(), found.rows, found.samples, notes)
+        return _page(title, found.results(), found.rows, found.goal, found.samples, notes)
 
     def __repr__(self) -> str:
         ends = ", ".join(
@@ -411,6 +420,7 @@ def _page(
     title: str,
     table: Table,
     rows: Sequence[Row],
+    goal: Goal = USUALLY,
     samples: Samples | None = None,
     notes: Iterable[str] = (),
 ) -> str:
@@ -421,7 +431,7 @@ def _page(
     said = "<br>".join(map(escape, [*table.notes, *notes]))
     parts = [f"<p><b>{escape(title)}</b></p>", *([table.html()] if rows else [])]
     parts.append(f"<p><small>{said}</small></p>" if said else "")
-    y, known = metric(rows), columns(rows)
+    y, known = goal.column(*rows), columns(rows)
     # With nothing finite to draw, as where everything diverged at once, there is no picture.
     if "round" in known and any(v == v for v in drawn(known.get(y, ()), y)):
         from matplotlib.figure import Figure
@@ -429,6 +439,6 @@ def _page(
         figure = Figure(figsize=SIZE, layout="constrained")
         _drawn_on(figure.subplots(), rows, "round", y, samples)
         content = base64.b64encode(image(figure, "png", DOTS)).decode()
-        about = f'width="{50 * SIZE[0] * 2:.0f}" alt="{escape(axis(y))} against rounds"'
+        about = f'alt="{escape(axis(y))} against rounds"'
         parts.append(f'<img src="data:image/png;base64,{content}" {about}>')
     return "\n".join(filter(None, parts))

@@ -182,6 +182,7 @@ def _collect(
             best=chosen,
             same_as=outcome.same_as,
             options=task.setup,
+            goal=experiment.rules.best,
         )
     runs.folder = folder.path if folder else None
     return runs

@@ -56,26 +56,27 @@ class Origin:
     flags: dict[Keys, str] = dataclasses.field(default_factory=dict)
 
     def complaint(self, path: Keys, text: str) -> Complaint:
+        """What is wrong at ``path``: there, or at the innermost table around it that is written."""
+        around = [path[:k] for k in range(len(path), 0, -1)]
+        inside: dict[Keys, str | int] = {
+            at[:k]: flag for at, flag in self.flags.items() for k in range(1, len(at) + 1)
+        }
         # A flag may have set what is wrong, the table around it, or something inside.
-        near = [at for at in self.flags if all(a == b for a, b in zip(at, path, strict=False))]
-        if near and path:
-            return Complaint(path, text, self.flags[max(near, key=len)])
+        places: list[str | int | None] = [*map(self.flags.get, around), inside.get(path)]
+        if self.text is not None:  # or have made a table that the file does not have
+            written = inside | locate(self.text)
+            places += [written.get(at) for at in around]
+        place = next((place for place in places if place), 1)
+        if isinstance(place, str):
+            return Complaint(path, text, place)
         if self.text is None:
             return Complaint(path, text, self.source + "".join(f"[{key!r}]" for key in path))
-        return Complaint(path, text, self.source, line_of(self.text, path))
+        return Complaint(path, text, self.source, place)
 
 
 def keys_of(field: str) -> Keys:
     """The keys of a field that is written with dots."""
     return tuple(int(key) if key.isdecimal() else key for key in field.split(".") if key)
-
-
-def line_of(text: str, path: Keys) -> int:
-    """The line of ``path``, or of the innermost table or key around it that has one."""
-    lines = locate(text)
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, 1)
 
 
 @lru_cache(maxsize=8)

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
@@ -39,15 +39,6 @@ Table = Mapping[str, Any]
 """The same, to be read only."""
 
 
-def _readable(label: str) -> bool:
-    return label.isprintable() and bool(label.strip())
-
-
-def _different(values: Sequence[object]) -> bool:
-    return 0 < len(values) == len(set(values))
-
-
-_PARTS = "a list of one or more different ones of 'draws', 'start' and 'split'"
 FolderName = Annotated[
     str,
     Rule(
@@ -55,7 +46,10 @@ FolderName = Annotated[
         re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch,
     ),
 ]
-Label = Annotated[str, Rule("printable characters, not only spaces", _readable)]
+Label = Annotated[
+    str,
+    Rule("printable characters, not only spaces", lambda s: s.isprintable() and s.strip()),
+]
 Device = Annotated[
     str,
     Rule(
@@ -65,7 +59,13 @@ Device = Annotated[
 ]
 Part = Literal["draws", "start", "split"]
 DRAWS: list[Part] = ["draws"]
-Parts = Annotated[list[Part], Rule(_PARTS, _different)]
+Parts = Annotated[
+    list[Part],
+    Rule(
+        "a list of one or more different ones of 'draws', 'start' and 'split'",
+        lambda parts: 0 < len(parts) == len({*parts}),
+    ),
+]
 SIMULATE = StoreOptions()
 Accuracy = Annotated[float, Rule("number > 0 and <= 1 (80 % is 0.8)", lambda share: 0 < share <= 1)]
 
@@ -96,8 +96,8 @@ class Settings(RunOptions):
             stops there, unless it is the target of stop.
         smooth: rows that a point of an accuracy curve is the mean of, at most a twentieth of them.
         stop: ends a method early: a table of what it waits for, and how long.
-        best: what the best model is best in: a metric, or a table of metric and mode; left out:
-            that of stop, else the gap, else the accuracy, else the loss.
+        best: by what methods are judged and the best model is kept: a metric, or a table of metric
+            and mode; left out: that of stop, else the gap, else the accuracy, else the loss.
     """
 
     name: FolderName

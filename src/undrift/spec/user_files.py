@@ -17,7 +17,15 @@ from typing import Annotated, Any, Literal
 
 from undrift._files import read_plain
 from undrift.core.method import Method, registry
-from undrift.core.params import alternatives, fold, hints, not_allowed, unknown, values
+from undrift.core.params import (
+    BadParameters,
+    alternatives,
+    fold,
+    hints,
+    not_allowed,
+    unknown,
+    values,
+)
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.problems.named import registry as problems
@@ -95,9 +103,10 @@ def _importing_from(folder: Path) -> Iterator[None]:
 
 
 def line_in(error: BaseException, file: Path) -> int | None:
-    """The last line of ``file`` that ``error`` passed through."""
-    frames = traceback.walk_tb(error.__traceback__)
-    lines = [line for frame, line in frames if Path(frame.f_code.co_filename) == file]
+    """The last line that ``error`` passed through of a file whose path ends with ``file``."""
+    frames, tail = traceback.walk_tb(error.__traceback__), file.parts
+    places = [(Path(frame.f_code.co_filename).parts, line) for frame, line in frames]
+    lines = [line for parts, line in places if parts[-len(tail) :] == tail]
     return lines[-1] if lines else None
 
 
@@ -134,7 +143,7 @@ class UserFiles:
 
     def find(self, kind: str, file: object, name: str) -> Maker:
         """What a file has under a name; :class:`BadFile`, or ``ValueError`` about the name."""
-        plugin = self._plugin(file)
+        plugin = self._plugin(kind, file)
         of_kind: dict[str, Mapping[str, Maker]] = {
             "method": plugin.methods,
             "objective": plugin.objectives,
@@ -145,11 +154,11 @@ class UserFiles:
                 return found
         raise ValueError(unknown(f"{kind} of {file}", name, known))
 
-    def _plugin(self, file: object) -> Plugin:
+    def _plugin(self, kind: str, file: object) -> Plugin:
         """A file must lie in the folder of the spec: a run's folder keeps it in the same place."""
         if not isinstance(file, str) or not _is_inside(self.folder.resolve(), file):
             text = "a Python file in the folder of the spec or below it"
-            raise BadFile(self.folder, not_allowed("file", file, text))
+            raise BadParameters(kind, {"file": not_allowed("file", file, text)})
         if file not in self.executed:
             if self.code and (self.folder / file).is_file():
                 self.code(file)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LEGEND = {"o": "given up on the way", "x": "diverged", "|": "target not reached"}
+LEGEND = {"o": "given up on the way", "x": "diverged", "|": "target not reached by the last round"}
 MARKS: dict[str, Style] = {
     mark: {"marker": mark, "linestyle": "none", "markerfacecolor": "white"} for mark in LEGEND
 }
@@ -79,19 +79,19 @@ class Tunings(dict[str, Tuned]):
 
     def figure(self) -> Figure:
         """How good every value was, for each name that was tuned: by the rounds to the target, if
-        each method has reached it somewhere.
+        a method has reached it somewhere; above are the values that never did.
         """
         names = list(dict.fromkeys(name for found in self.values() for name in found.best))
         figure, axes = grid(len(names), 3)
         styles, column = line_styles(self), next(iter(self.values())).column
-        late = all(any(one.reached for one in found.tried) for found in self.values())
+        late = any(one.reached for found in self.values() for one in found.tried)
         for ax, name in zip(axes, names, strict=True):
             for label, found in self.items():
                 if name in found.best:
                     _response(ax, name, label, found, late, styles[label])
             ax.plot([], [], color=GREY, label="best", **RING)
-            for mark, text in LEGEND.items():
-                ax.plot([], [], color=GREY, label=text, **MARKS[mark])
+            for mark in MARKS if late else "ox":
+                ax.plot([], [], color=GREY, label=LEGEND[mark], **MARKS[mark])
             _spread(ax, [v for found in self.values() for v in found.grid.get(name, ())])
             finish(ax, name, self.by if late else f"{column} at the end", zero=False)
         legend(figure, axes)
@@ -153,8 +153,9 @@ def _response(ax: Axes, name: str, label: str, found: Tuned, late: bool, style: 
         if value not in good and one.status != "refused":
             mark = MARKS["x" if one.status == "diverged" else "|"]
             place = ax.get_xaxis_transform()
-            ax.plot(value, 1.0, color=style["color"], transform=place, clip_on=False, **mark)
-    if good and (late or found.column in LOGARITHMIC):  # an empty axis cannot be
+            for shown in [mark, RING] if value == found.best[name] else [mark]:
+                ax.plot(value, 1.0, color=style["color"], transform=place, clip_on=False, **shown)
+    if good and not late and found.column in LOGARITHMIC:  # an empty axis cannot be
         ax.set_yscale("log")
     if (edge := found.edge(name)) is not None:
         ax.axvline(edge, color=style["color"], linestyle=":", linewidth=1)
