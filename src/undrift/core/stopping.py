@@ -15,6 +15,11 @@ LOSS = 1e3
 """... or when its loss has grown by this many times the first: gradients may be bounded."""
 NEAR = 0.1
 """A gradient or a loss that may be this near to its limit is measured after every round."""
+LEARNT = 0.1
+"""A network has learnt something if it gained this share of the accuracy that it lacked at first.
+
+The loss on others' samples does not tell: it grows as a network overfits.
+"""
 Mode = Literal["min", "max"]
 LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
 HIGHER = ("accuracy", "top5", "f1", "auc")
@@ -63,7 +68,7 @@ class Goal(Record):
     def conditions(self) -> dict[str, str]:
         if self.metric is None and self.mode is not None:
             return {"mode": "mode goes with the metric it is about: give metric too"}
-        if self.metric is not None and self.mode is None and _usual_mode(self.metric) is None:
+        if self.metric is not None and self.mode is None and usual_mode(self.metric) is None:
             return {
                 "mode": f'mode is missing: "min" if a smaller {self.metric} is better, or "max"'
             }
@@ -76,7 +81,7 @@ class Goal(Record):
 
     def larger(self, column: str) -> bool:
         """Whether larger numbers are better."""
-        return (self.mode or _usual_mode(column)) == "max"
+        return (self.mode or usual_mode(column)) == "max"
 
     def badness(self, column: str, value: float) -> float:
         """Less is better; infinite for what is no number."""
@@ -98,10 +103,10 @@ USUALLY = Goal()
 """What a run is judged by unless it says otherwise."""
 
 
-def _usual_mode(metric: str) -> Mode | None:
+def usual_mode(metric: str) -> Mode | None:
     """Which way is better, by the last word of a name; ``None`` if that does not tell.
 
-    >>> _usual_mode("train_accuracy"), _usual_mode("loss"), _usual_mode("norm")
+    >>> usual_mode("train_accuracy"), usual_mode("loss"), usual_mode("norm")
     ('max', 'min', None)
     """
     modes: dict[Mode, tuple[str, ...]] = {"min": LOWER, "max": HIGHER}
@@ -185,17 +190,22 @@ class Alarm:
     """How far the last round before that look moved the model."""
     began: float = math.inf
     """The loss before the first round."""
+    wanted: float = 0.0
+    """The accuracy of a network that has learnt something."""
+    learnt: bool = True
+    """Whether it had that at the last look; also where none is measured."""
 
     @classmethod
     def first(cls, row: Mapping[str, float]) -> Alarm:
         """From the row before the first round."""
-        limit, scale = (
-            GRADIENT * max(_size(row), 1e-300),
-            max(abs(row["loss"]), row.get("gap", 0.0)),
+        loss, known = row["loss"], row.keys() & {"gap", "accuracy", "train_accuracy"}
+        scale = max(abs(loss), row.get("gap", 0.0)) if known else 0.0  # others may begin at 0
+        return cls(
+            limit=GRADIENT * max(_size(row), 1e-300),
+            ceiling=loss + LOSS * scale if scale else math.inf,
+            began=loss,
+            wanted=LEARNT + (1 - LEARNT) * row.get("accuracy", 0.0),
         )
-        if scale > 0 and row.keys() & {"gap", "accuracy", "train_accuracy"}:
-            return cls(limit, row["loss"] + LOSS * scale, began=row["loss"])
-        return cls(limit, began=row["loss"])  # other losses may begin at 0
 
     def due(self, round: int, moved: float | None) -> bool:
         """Whether to look after a round that moved the model so far."""
@@ -211,6 +221,7 @@ class Alarm:
         """Whether a row is that of a run that has diverged."""
         self.size, self.loss = _size(row), row["loss"]
         self.moved = moved or self.moved
+        self.learnt = row.get("accuracy", math.inf) >= self.wanted
         sound = math.isfinite(row["loss"]) and row["loss"] <= self.ceiling
         return not (sound and self.size <= self.limit)
 

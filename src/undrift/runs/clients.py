@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from undrift.core.params import BadParameters
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Sums, taken
+from undrift.core.stopping import usual_mode
 from undrift.records.rows import Row
 from undrift.report.numbers import count
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 ABOUT = ("label", "seed", "round", "of")
-HIGH = ("accuracy", "top5", "f1", "auc", "balanced_accuracy")
-LOW = ("loss", "mse", "rmse", "mae")
-"""Metrics that are better the higher, or the lower, they are."""
 SHARE = 0.1
 """The clients that ``worst10`` is the mean of: the worst tenth of them, at least one."""
 
@@ -156,8 +154,8 @@ def worst(values: Floats, metric: str) -> float:
 
 def _sign(metric: str) -> int:
     """1 where low values are the worst, -1 where high ones are, 0 where that is not known."""
-    name = metric.removeprefix(OF_OWN_MODELS)
-    return (name in HIGH) - (name in LOW)
+    mode = usual_mode(metric.removeprefix(OF_OWN_MODELS))
+    return (mode == "max") - (mode == "min")
 
 
 def _lists(found: Sums) -> dict[str, list[float]]:

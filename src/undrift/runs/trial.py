@@ -154,8 +154,8 @@ class Trial:
             last = self.sound
             began_finite = self.alarm is None or math.isfinite(self.alarm.limit)
             note = advise(task, self.draws, engine.round, began_finite)
-        of_training = task.problem.metric_samples != "test"  # others' grows as a network overfits
-        if status == "done" and self.alarm and of_training and self.alarm.loss > self.alarm.began:
+        told = task.problem.metric_samples != "test" or (self.alarm and not self.alarm.learnt)
+        if status == "done" and self.alarm and told and self.alarm.loss > self.alarm.began:
             note = f"ended with a larger loss than it began with: {remedy(task)}"
         if status == "early":
             why = self.callbacks.why if self.callbacks else ""
