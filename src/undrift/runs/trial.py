@@ -251,6 +251,9 @@ class Trial:
 
         notes = place.shelf.restore(engine, fits, lambda why: self.emit(Notice(why)))
         place.journal.keep(*key, last=-1 if notes is None else engine.round)
+        how = "continues" if notes else "without a checkpoint, begins anew"
+        where = f"{how} from round {engine.round} of {self.task.rounds}"
+        self.emit(Notice(f"{self.task.label}, seed {self.seed}: {where}"))
         if notes is None:
             return
         self.seconds = notes["seconds"]
@@ -263,8 +266,6 @@ class Trial:
         self.sound = SoundModel(engine.round, engine.x.clone())
         if "sound_model" in notes:  # which the process that leads has alone
             self.sound = SoundModel(notes["sound"], notes["sound_model"].to(engine.x0.device))
-        text = f"{self.task.label}, seed {self.seed}: continues from round {engine.round}"
-        self.emit(Notice(text))
 
     def keep(self) -> None:
         """Make a checkpoint, where the run is kept and its state is not too large."""
