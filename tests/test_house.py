@@ -46,7 +46,7 @@ CEILINGS = {
     "sweeps": 772,
     "spec": 709,
     "records runs": 2807,
-    "check": 772,
+    "check": 760,
     "report plots": 967,
     "federate flower": 1479,
     "tuning": 487,

@@ -80,8 +80,10 @@ def affine(cls: type[Method]) -> None:
     )
     on_circle = values[np.abs(np.abs(values) - 1) < 1e-7]
     expect(np.abs(on_circle - 1).max(initial=0) < 1e-6, "a round has an undamped oscillation")
-    text = f"{len(on_circle)} directions never contract: the model itself is not damped"
-    expect(len(on_circle) <= len(step.cold) - problem.dim, text)
+    expect(
+        len(on_circle) <= len(step.cold) - problem.dim,
+        f"{len(on_circle)} directions never contract: the model itself is not damped",
+    )
 
 
 def exactness(cls: type[Method]) -> None:
@@ -97,16 +99,22 @@ def exactness(cls: type[Method]) -> None:
     for limit in limits:
         distance = float(np.linalg.norm(step.point(limit) - np.asarray(problem.optimum)))
         if cls.exact:
-            text = f"declared exact, but it settles {distance:.1e} away from the minimiser"
-            expect(distance < 1e-9, text)
+            expect(
+                distance < 1e-9,
+                f"declared exact, but it settles {distance:.1e} away from the minimiser",
+            )
         else:
-            text = f"declared inexact, but it reaches the minimiser ({distance:.1e}): declare exact"
-            expect(distance > 1e-3, text)
+            expect(
+                distance > 1e-3,
+                f"declared inexact, but it reaches the minimiser ({distance:.1e}): declare exact",
+            )
     if cls.exact:
         later = step.counters | {"round": 1000}
         moved = float(np.abs(step(limits[0], later) - limits[0]).max())
-        text = f"the minimiser is not a fixed point: the state still moves by {moved:.1e}"
-        expect(moved < 1e-6, text)
+        expect(
+            moved < 1e-6,
+            f"the minimiser is not a fixed point: the state still moves by {moved:.1e}",
+        )
 
 
 def permutation(cls: type[Method]) -> None:
@@ -173,8 +181,10 @@ def traffic(cls: type[Method]) -> None:
         ("down", engine.site.frames_down, engine.ledger.bytes_down),
         ("up", engine.site.frames_up, engine.ledger.bytes_up),
     ):
-        text = f"{real} bytes went {way} for a declared payload of {payload}"
-        expect(0 < real - payload <= most, text)
+        expect(
+            0 < real - payload <= most,
+            f"{real} bytes went {way} for a declared payload of {payload}",
+        )
 
 
 def resumption(cls: type[Method]) -> None:
@@ -192,6 +202,19 @@ def resumption(cls: type[Method]) -> None:
             tensors, counters = whole.snapshot()
             ahead.restore({name: t.clone() for name, t in tensors.items()}, counters)
             _expect_equal(after(2, resumed), after(2, ahead))
+
+
+def updates(cls: type[Method]) -> None:
+    """Every state that is kept changes, whatever it is."""
+    method, problem, setting = on_samples(cls)
+    engine = Simulate(method, problem, **setting)
+    tensors, counters = engine.snapshot()
+    # Not from its start, where a state may be right to stay: zero with some hyper-parameters, say.
+    begun = {name: v + 1 for name, v in tensors.items()}
+    engine.restore({name: v.clone() for name, v in begun.items()}, counters)
+    ended = after(20, engine).snapshot()[0]
+    still = [name for name, v in begun.items() if torch.equal(v, ended[name])]
+    expect(not still, f"{', '.join(still)}: the same in all rounds; is a new value returned?")
 
 
 def purity(cls: type[Method]) -> None:
@@ -217,8 +240,10 @@ def bad_clients(cls: type[Method]) -> None:
     mine, theirs = spoiled.snapshot()[0], masked.snapshot()[0]
     for name, vectors in mine.items():
         expect(vectors.isfinite().all(), f"one client's NaN reaches {name}")
-        text = f"{name} is not that of a run without the client that sends NaN"
-        expect(torch.equal(vectors, theirs[name]), text)
+        expect(
+            torch.equal(vectors, theirs[name]),
+            f"{name} is not that of a run without the client that sends NaN",
+        )
 
 
 def drop_outs(cls: type[Method]) -> None:
@@ -248,7 +273,7 @@ def documented(cls: type[Method]) -> None:
 
 CHECKS = by_name(
     purity, duplication, permutation, engines_agree, affine, exactness,
-    rotation, traffic, resumption, bad_clients, drop_outs, documented,
+    rotation, traffic, resumption, updates, bad_clients, drop_outs, documented,
 )  # fmt: skip
 """Every check of a method, by name: what damages others comes before them."""
 
