@@ -40,9 +40,7 @@ def on_some(row: Mapping[str, object]) -> str:
     >>> on_some({"measured_clients": 2, "all_clients": 3}), on_some({"round": 1})
     ('on 2 of 3 clients', '')
     """
-    if not of_some(row):
-        return ""
-    return f"on {row[MEASURED]} of {row[EVERYBODY]} clients"
+    return f"on {row[MEASURED]} of {row[EVERYBODY]} clients" if of_some(row) else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
