@@ -130,8 +130,8 @@ def looked_at(asked: object) -> bool:
 
 
 def speaker(asked: object) -> Say:
-    """What says a line where :func:`looked_at`, and else nothing."""
-    return say if looked_at(asked) else nothing
+    """What says a line where :func:`looked_at` and there is no bar, and else nothing."""
+    return say if looked_at(asked) and not (in_jupyter() or sys.stderr.isatty()) else nothing
 
 
 @contextmanager
@@ -146,8 +146,7 @@ def watched(
     if not looked_at(asked):
         yield emit
         return
-    quiet = (cell := in_jupyter()) or sys.stderr.isatty()
-    bar = Progress(labels, seeds, note, nothing if quiet else say, cell)
+    bar = Progress(labels, seeds, note, speaker(asked), in_jupyter())
 
     def hear(event: Event) -> None:
         emit(event)
@@ -187,14 +186,15 @@ def rich_bars() -> RichProgress:
 def status(row: Row, note: str = "") -> str:
     """A row in a few words."""
     if row.get("gap") is not None:
-        quality = f"gap {small(row['gap'])}"
+        quality = f"  gap {small(row['gap'])}"
     elif row.get("accuracy") is not None:
         about = f" ({note})" if note else ""
-        quality = f"accuracy {percent(row['accuracy'])}{about}  loss {row['loss']:.4g}"
+        quality = f"  accuracy {percent(row['accuracy'])}{about}  loss {row['loss']:.4g}"
     else:
-        quality = f"loss {row['loss']:.6g}"
+        quality = f"  loss {row['loss']:.6g}" if "loss" in row else ""
     if some := on_some(row):
         quality += f" ({some})"
     drift = "" if row.get("drift") is None else f"  drift {small(row['drift'])}"
     out = f"  left out {whole(row['left_out'])}" if row.get("left_out") else ""
-    return f"round {row['round']}  {quality}{drift}  vectors {whole(row['vectors'])}{out}"
+    sent = f"  vectors {whole(row['vectors'])}" if "vectors" in row else ""
+    return f"round {row['round']}{quality}{drift}{sent}{out}"

@@ -113,8 +113,9 @@ class Advice:
             "minimiser counts as one gradient",
         ]
         if self.bounds:
-            text = "what a theorem promises with the steps of theory, no measurement"
-            notes.append(f"rounds by bound: {text}")
+            notes.append(
+                "rounds by bound: what a theorem promises with the steps of theory, no measurement"
+            )
         if self.refused:
             why = "; ".join(f"{name}: {text}" for name, text in self.refused.items())
             notes.append(f"not tried: {why}")
