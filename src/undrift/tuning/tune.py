@@ -165,8 +165,9 @@ def contest_of(spec: Spec) -> Contest:
         text = f"seed {both[0]} is one of those that are shown: tune with others"
         raise BadSpec([spec.origin.complaint(("tune", "seed"), text)])
     for seed in spec.tune.seeds:
-        again = spec.anew or not laid
-        laid[seed] = lay_out(spec, seed, complaints) if again else laid[spec.tune.seeds[0]]
+        laid[seed] = (
+            lay_out(spec, seed, complaints) if spec.anew or not laid else laid[spec.tune.seeds[0]]
+        )
         if complaints:
             raise BadSpec(complaints)
     return Contest(
@@ -201,8 +202,10 @@ def tune_spec(
     """
     if jobs != 1 and folder is not None:
         with pool(jobs, len(spec.entries)) as processes:
-            numbers = range(len(spec.entries))
-            parts = [processes.submit(tune_part, str(folder.absolute()), k) for k in numbers]
+            parts = [
+                processes.submit(tune_part, str(folder.absolute()), k)
+                for k in range(len(spec.entries))
+            ]
             for k, part in enumerate(parts):
                 part.result()
                 heard(spec.entries[k].label, _kept(folder / TRIED / f"{k}.json"))
@@ -355,6 +358,7 @@ def _spaces(tasks: Sequence[Task], given: Mapping[str, object]) -> dict[str, Spa
         shared -= several.keys()
         wrong |= table.keys() - several.keys() if table is own else set()
     if wrong := wrong | shared:
-        text = f"no method has {', '.join(sorted(wrong))} with several values"
-        raise BadParameters("tune", {"space": text})
+        raise BadParameters(
+            "tune", {"space": f"no method has {', '.join(sorted(wrong))} with several values"}
+        )
     return found
