@@ -251,8 +251,14 @@ def local_nodes(
         for part in range(clients):
             states = folder / f"node-{part}"
             command = [
-                *[sys.executable, "-m", "undrift", "join", "--superlink", address.place],
-                *["--states", str(states)],
+                sys.executable,
+                "-m",
+                "undrift",
+                "join",
+                "--superlink",
+                address.place,
+                "--states",
+                str(states),
                 *(["--part", str(part)] if len(data) < 2 else []),
                 *(["--data", str(data[part % len(data)])] if data else []),
             ]

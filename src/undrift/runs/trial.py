@@ -252,8 +252,12 @@ class Trial:
         notes = place.shelf.restore(engine, fits, lambda why: self.emit(Notice(why)))
         place.journal.keep(*key, last=-1 if notes is None else engine.round)
         how = "continues" if notes else "without a checkpoint, begins anew"
-        where = f"{how} from round {engine.round} of {self.task.rounds}"
-        self.emit(Notice(f"{self.task.label}, seed {self.seed}: {where}"))
+        self.emit(
+            Notice(
+                f"{self.task.label}, seed {self.seed}: {how} from round {engine.round} of "
+                f"{self.task.rounds}"
+            )
+        )
         if notes is None:
             return
         self.seconds = notes["seconds"]

@@ -198,8 +198,9 @@ def advise(
                 tried = before.tuned.tried if before else []
                 found[name] = enter(partial(make, name), steps, contest, share, by, tried)
                 if len(found) == 1 and not before:
-                    seconds = (time.monotonic() - began) / share
-                    seconds *= budgets(heats, len(racing), keep)
+                    # Half of the methods with twice the budget: a heat takes what the first does.
+                    alike = sum(heats) / share if keep else len(heats)
+                    seconds = (time.monotonic() - began) * len(racing) * alike
                     heard(f"About {duration(seconds)}, if all take as long as {name}.")
             ranked = sorted(found, key=lambda name: found[name].badness(by))
             best = ranked[: len(racing)]
@@ -217,16 +218,6 @@ def advise(
         bounds,
         _advised(spec, entrants),
     )
-
-
-def budgets(heats: Sequence[float], methods: int, keep: bool) -> float:
-    """What heats take that begin with so many methods.
-
-    >>> budgets((1 / 4, 1.0), 10, keep=False)
-    7.5
-    """
-    left = methods if keep else min(methods, max(LAST, math.ceil(methods / 2)))
-    return heats[0] * methods + (budgets(heats[1:], left, keep) if heats[1:] else 0.0)
 
 
 def promised(task: Task, names: Sequence[str], target: float) -> dict[str, int]:
