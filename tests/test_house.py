@@ -38,18 +38,18 @@ MAY_IMPORT = {
     "cli plots records report runs spec",
 }
 CEILINGS = {
-    "core settings": 1483,
+    "core settings": 1482,
     "methods objectives theory": 1571,
     "data models": 1774,
     "problems": 3314,
     "engines": 2825,
     "sweeps": 772,
     "spec": 706,
-    "records runs": 2817,
-    "check": 772,
+    "records runs": 2815,
+    "check": 757,
     "report plots": 948,
     "federate flower": 1479,
-    "tuning": 488,
+    "tuning": 485,
     "cli": 1316,
     "undrift_papers": 2026,
 }

@@ -30,6 +30,11 @@ MISTAKES = {
         "Mine.merge must return Server; it returned None",
     ),
     "self.Up(dy=": ("self.Up(dx=", "Mine.Up has no field dx; it has dy, dc"),
+    "dc=c - me.c": ("dc=0.5", "Mine.work gives dc as float, not as a vector: for a number write 0"),
+    "return self.Client(c=0 * x0)": (
+        "return self.Client(c=0.0)",
+        "Mine.client gives c as float, not as a vector: for a number write 0",
+    ),
     "+ up.dy": ("+ up.dx", "Mine.Up has no field dx; it has dy, dc"),
     "+ got.c": ("+ got.d", "Mine.Down has no field d; it has x, c"),
     "of these names\n        x: Vec\n        c: Vec": (

@@ -26,6 +26,7 @@ MUTANTS = {
     "dy=y - got.x, dc=c - me.c": ("dy=(y - got.x) * (1 + y.mean()), dc=c - me.c", {"affine"}),
     "cohort.fraction": ("(1 if cohort.fraction == 1 else 3 / 5)", {"drop_outs"}),
     "cohort.fraction * up.dc": ("up.dc", {"drop_outs"}),
+    "c=s.c + ": ("c=s.c + 0 * ", {"updates"}),
     "dy=y - got.x, dc": ("dy=(y - got.x).sign() * self.lr, dc", {"rotation"}),
 }
 

@@ -208,7 +208,7 @@ def test_what_is_finished_is_not_redone(many, capsys, stopping, monkeypatch):
     assert main(["run", "spec.toml"]) == 0
     assert len(made) == 5 and rows(path) == expected
     err = capsys.readouterr().err
-    assert "1 of 6 are done" in err and "Mime, seed 3: continues from round 3" in err
+    assert "1 of 6 are done" in err and "Mime, seed 3: continues from round 3 of 31" in err
 
 
 def checkpoints(path):
@@ -235,6 +235,19 @@ def test_a_damaged_checkpoint_is_passed_over(many, capsys, stopping):
     err = capsys.readouterr().err
     assert "0-3-19.safetensors: damaged" in err and "continues from round 18" in err
     assert rows(path) == expected
+
+
+def test_a_run_without_a_checkpoint_says_where_it_begins(many, capsys, stopping):
+    path, (expected, _) = many
+    stopping(20)
+    main(["run", "spec.toml"])
+    for file in checkpoints(path):  # as where a kill came before the first of them
+        file.unlink()
+    stopping(None)
+    capsys.readouterr()
+    assert main(["run", "spec.toml"]) == 0
+    told = "Scaffold, seed 3: without a checkpoint, begins anew from round 0 of 40"
+    assert told in capsys.readouterr().err and rows(path) == expected
 
 
 def test_rows_that_are_lost_are_measured_again(many, capsys, stopping):

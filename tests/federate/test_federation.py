@@ -183,6 +183,15 @@ def test_orders_live_as_long_as_they_are_waited_for(shared):
     assert len(shared.lives) > 12 and min(shared.lives) == 7200
 
 
+def test_an_owner_hears_of_the_first_and_the_last_round(shared, capsys):
+    run(shared, spec())
+    told = [line for line in capsys.readouterr().out.splitlines() if "client 1" in line]
+    assert told == [
+        "Run mine: Scaffold, seed 0, round 1 of 4, as client 1.",
+        "Run mine: Scaffold, seed 0, round 4 of 4, the last, as client 1.",
+    ]
+
+
 def test_the_spec_and_all_samples_are_told_once(shared):
     chosen = spec()
     assert_equal(run(shared, chosen), near(chosen))

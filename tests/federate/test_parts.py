@@ -175,6 +175,37 @@ def test_a_node_is_patient_unless_it_has_no_key(tmp_path, monkeypatch, code, wai
             node.look()
 
 
+@pytest.mark.thorough
+def test_an_owner_hears_that_the_server_is_away_and_back(tmp_path, monkeypatch):
+    flower = tmp_path / "flower"
+    flower.write_text(
+        f"""#!/bin/sh
+        said() {{ while [ ! -e {tmp_path}/$1 ]; do sleep 0.05; done; echo "$2"; }}
+        echo 'INFO : SuperNode ID: 7'
+        said away 'WARNING : Connection attempt failed, retrying in 0.1 seconds'
+        said back 'INFO : Connection successful after 0.1 seconds'
+        said never ''
+        """
+    )
+    flower.chmod(0o700)
+    monkeypatch.setattr(compat, "tool", lambda name: str(flower))
+    told, address = [], SuperLinkAddress("127.0.0.1", free_port())
+    with Joined(address, tmp_path / "states", NodeConfig(part=0), None, told.append) as node:
+
+        def heard(word):
+            node.look()
+            return word in told[-1]
+
+        assert supervise.within(10, lambda: heard("Joined"))
+        (tmp_path / "away").touch()
+        assert supervise.within(10, lambda: heard("cannot be reached"))
+        (tmp_path / "back").touch()
+        assert supervise.within(10, lambda: heard("Reached"))
+        node.look()
+    place = address.place
+    assert told[2:] == [f"{place} cannot be reached; trying on.", f"Reached {place} again."]
+
+
 def test_a_superlink_has_its_port_alone(tmp_path, monkeypatch):
     """Nodes and runs of whoever listens there would be taken for those of this federation."""
     monkeypatch.setattr("undrift.federate.session.ENDING", 0.2)

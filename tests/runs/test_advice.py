@@ -179,12 +179,28 @@ def test_a_run_that_ends_above_its_start_says_so():
     assert ud.run(ud.FedAvg(lr=0.2), "logistic-heart", **given).note == ""
 
 
+def test_a_network_that_has_learnt_nothing_says_so():
+    """Its loss on test samples is above the first one, and its accuracy is still that of chance."""
+    net = {"data": "digits", "model": "mlp", "clients": 10, "hidden": 32}
+    small, large, largest = (
+        ud.run(ud.FedAvg(lr=lr), "images", **net, rounds=10, steps=10, every=10)
+        for lr in (1.0, 4.0, 20.0)
+    )
+    assert small.note == "" and small.history["accuracy"][-1] > 0.8
+    assert largest.history["accuracy"][-1] > largest.history["accuracy"][0]
+    for run in (large, largest):
+        assert run.status == "done" and run.history["accuracy"][-1] < 0.13
+        assert run.note == "ended with a larger loss than it began with: try a smaller lr"
+
+
 def test_a_network_that_overfits_is_not_told_to_step_less():
     """Its loss on others' samples grows, however small its steps are."""
     draw = torch.Generator().manual_seed(0)
-    x, y = torch.randn(40, 20, generator=draw), torch.randint(2, (40,), generator=draw)
+    x, noise = torch.randn(400, 20, generator=draw), torch.randn(400, generator=draw)
+    y = (x[:, 0] + x[:, 1] + noise > 0).long()
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
-    problem = ud.Neural(net, (x, y), ud.data.iid(40, clients=2), test=0.5)
-    run = ud.run(ud.FedAvg(lr=0.1), problem, rounds=60, steps=10)
-    assert run.history["loss"][-1] > run.history["loss"][0] and run.note == ""
+    problem = ud.Neural(net, (x, y), ud.data.iid(400, clients=2), test=0.5)
+    run = ud.run(ud.FedAvg(lr=0.2), problem, rounds=100, steps=20)
+    (first, last), loss = run.history["accuracy"][[0, -1]], run.history["loss"]
+    assert last > first + 0.1 and loss[-1] > loss[0] and run.note == ""

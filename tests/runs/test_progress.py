@@ -158,7 +158,24 @@ def test_specs_and_searches_show_it_too(capsys, tmp_path):
     assert "FedAvg: 2 settings" in capsys.readouterr().err
 
 
-def test_a_notebook_has_a_cell_that_is_empty_in_the_end(monkeypatch):
+def test_a_search_has_the_bar_of_a_run_and_no_lines_beside_it(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    ud.tune(ud.FedAvg(lr=0.02), "quadratic", {"lr": [0.01, 0.02]}, rounds=9, progress=False)
+    assert terminal.getvalue() == ""
+    ud.tune(ud.FedAvg(lr=0.02), "quadratic", {"lr": [0.01, 0.02]}, rounds=9)
+    assert "FedAvg" in terminal.getvalue() and "9/9" in terminal.getvalue()
+    assert "settings" not in terminal.getvalue()
+
+
+def test_a_search_in_a_notebook_is_a_cell_and_no_red_lines(monkeypatch, capsys):
+    shown = in_notebook(monkeypatch)
+    ud.tune(ud.FedAvg(lr=0.02), "quadratic", {"lr": [0.01, 0.02]}, rounds=9)
+    assert any("FedAvg" in text and "/9" in text for text in shown[:-1])
+    assert shown[-1] == {"text/plain": ""} and capsys.readouterr().err == ""
+
+
+def in_notebook(monkeypatch):
+    """What the cell of a notebook shows, one after another."""
     shown = []
 
     def redraw(what, raw=False):
@@ -169,6 +186,11 @@ def test_a_notebook_has_a_cell_that_is_empty_in_the_end(monkeypatch):
     display = SimpleNamespace(display=lambda bars, display_id: cell)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     monkeypatch.setattr(progress, "PAUSE", 0)
+    return shown
+
+
+def test_a_notebook_has_a_cell_that_is_empty_in_the_end(monkeypatch):
+    shown = in_notebook(monkeypatch)
     watched()
     assert any("stable" in text and "round" in text for text in shown[:-1])
     assert shown[-1] == {"text/plain": ""}

@@ -1,5 +1,7 @@
 """The method that is advised is the one that a whole comparison shows to be best."""
 
+import re
+
 import pytest
 
 import undrift as ud
@@ -33,6 +35,13 @@ def test_every_method_is_tried_or_the_reason_told(found):
     none = advise(spec(), stateless=True, exchanges=1, heats=(1 / 8,))
     assert "Scaffold" in none.refused and "2 exchanges" in none.refused["FedLin"]
     assert {"FedAvg", "GD"} <= none.entrants.keys()
+
+
+def test_what_it_will_take_is_told_after_the_first_method():
+    told = []
+    advise(spec(rounds=4), stateless=True, exchanges=1, heard=told.append, heats=(1 / 8, 1.0))
+    assert re.fullmatch(r"About [\d.]+ (s|min .*), if all take as long as \w+\.", told[0])
+    assert len(told) == 3 and told[1].startswith("0.125 of the budget")
 
 
 def test_the_order_is_what_they_sent_to_the_target(found):

@@ -60,8 +60,10 @@ def expect_slope(loss: Callable[[Tensor], float], x: Tensor, slope: Tensor) -> N
         way = torch.randn(len(x), dtype=x.dtype, generator=torch.Generator().manual_seed(k))
         way *= STEP / way.norm()
         rise, claimed = loss(x + way) - loss(x - way), 2 * float(slope @ way)
-        text = f"the loss rises by {rise:.6g} where the gradient says {claimed:.6g}"
-        expect(abs(rise - claimed) <= 1e-4 * max(2 * STEP, abs(rise)), text)
+        expect(
+            abs(rise - claimed) <= 1e-4 * max(2 * STEP, abs(rise)),
+            f"the loss rises by {rise:.6g} where the gradient says {claimed:.6g}",
+        )
 
 
 def shape_of(found: object) -> str:
@@ -104,9 +106,10 @@ def results(thing: Thing, checks: Mapping[str, Check[Thing]]) -> Iterator[Result
             ended = ended._replace(inapplicable=str(error))
         except Failure as error:
             ended = ended._replace(failure=str(error))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # whatever a user's code does, the other checks still run
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # whatever a user's code does, the other checks still run
             ended = ended._replace(failure=stopped(error))
         yield ended
 

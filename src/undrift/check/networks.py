@@ -33,8 +33,10 @@ def outputs(make: Make) -> None:
     net, x, _ = trial(make)
     for k in (1, 2, len(x)):
         found = net(x[:k])
-        text = f"{k} samples and {CLASSES} classes give {shape_of(found)}, not [{k}, {CLASSES}]"
-        expect(isinstance(found, Tensor) and tuple(found.shape) == (k, CLASSES), text)
+        expect(
+            isinstance(found, Tensor) and tuple(found.shape) == (k, CLASSES),
+            f"{k} samples and {CLASSES} classes give {shape_of(found)}, not [{k}, {CLASSES}]",
+        )
         expect(found.isfinite().all(), "it gives numbers that are not finite")
 
 
@@ -44,8 +46,10 @@ def repeats(make: Make) -> None:
         (net, x, _), again, other = trial(make), trial(make).net, trial(make, seed=1).net
     expect(_equal(net, again), "the same seed gives other first weights")
     expect(not _equal(net, other), "another seed gives the same first weights")
-    text = "in evaluation mode, two passes differ: leave randomness to training mode"
-    expect(torch.equal(net(x), net(x)), text)
+    expect(
+        torch.equal(net(x), net(x)),
+        "in evaluation mode, two passes differ: leave randomness to training mode",
+    )
 
 
 def samples_apart(make: Make) -> None:
@@ -68,8 +72,9 @@ def precision(make: Make) -> None:
     """It computes in float64 as well as in float32."""
     net, x, _ = trial(make)
     short, fine = net(x), net.double()(x.double())
-    text = f"with weights and samples in float64 it gives {fine.dtype}"
-    expect(fine.dtype == torch.float64, text)
+    expect(
+        fine.dtype == torch.float64, f"with weights and samples in float64 it gives {fine.dtype}"
+    )
     expect(close(fine, short.double(), 1e-2), "its numbers in float64 are others")
 
 
@@ -87,8 +92,10 @@ def learns(make: Make) -> None:
     before = problem.metrics(start)["loss"]
     step = 1e-3 / max(1.0, float(slope.norm()))
     after = problem.metrics(start - step * slope)["loss"]
-    text = f"a small step along its gradient raises the loss from {before:.6g} to {after:.6g}"
-    expect(after <= before, text)
+    expect(
+        after <= before,
+        f"a small step along its gradient raises the loss from {before:.6g} to {after:.6g}",
+    )
 
 
 CHECKS = by_name(outputs, repeats, samples_apart, parameters, precision, learns)

@@ -50,8 +50,10 @@ def padding(cls: type[Objective]) -> None:
     world = _World(cls)
     y = world.points()[0]
     plain, padded = world.loss(y), world.loss(y, padded=True)
-    text = "rows of weight 0 change it: multiply by batch.weights and sum, take no mean over rows"
-    expect(close(padded, plain), text)
+    expect(
+        close(padded, plain),
+        "rows of weight 0 change it: multiply by batch.weights and sum, take no mean over rows",
+    )
 
 
 def clients(cls: type[Objective]) -> None:
@@ -61,8 +63,9 @@ def clients(cls: type[Objective]) -> None:
     whole = world.grads(y, np.arange(len(PARTS)))
     for k in range(len(PARTS)):
         alone = world.grads(y[k : k + 1], np.array([k]))
-        text = f"client {k} has another gradient alone than beside others"
-        expect(close(whole[k], alone[0]), text)
+        expect(
+            close(whole[k], alone[0]), f"client {k} has another gradient alone than beside others"
+        )
 
 
 def purity(cls: type[Objective]) -> None:

@@ -45,8 +45,10 @@ def sizes(kind: Kind) -> None:
     start = tuple(problem.start().shape)
     expect(start == (problem.dim,), f"start() has the shape {list(start)}, not [{problem.dim}]")
     grads = tuple(_grads(problem, problem.start().to(problem.dtype)).shape)
-    text = f"gradients of all clients have the shape {list(grads)}, not [{n}, {problem.dim}]"
-    expect(grads == (n, problem.dim), text)
+    expect(
+        grads == (n, problem.dim),
+        f"gradients of all clients have the shape {list(grads)}, not [{n}, {problem.dim}]",
+    )
     asked = vars(kind()).get("clients", n)
     expect(asked == n, f"asked for {asked} clients, it has {n}")
 
@@ -61,8 +63,10 @@ def gradient(kind: Kind) -> None:
     expect_slope(lambda x: problem.metrics(x)["loss"], x, mean)
     found = problem.metrics(x).get("grad_norm")
     if found is not None:
-        text = f"grad_norm is {found:.6g}, and the norm of the mean gradient {mean.norm():.6g}"
-        expect(abs(found - float(mean.norm())) <= 1e-8 * max(1.0, found), text)
+        expect(
+            abs(found - float(mean.norm())) <= 1e-8 * max(1.0, found),
+            f"grad_norm is {found:.6g}, and the norm of the mean gradient {mean.norm():.6g}",
+        )
 
 
 def members(kind: Kind) -> None:
@@ -72,8 +76,10 @@ def members(kind: Kind) -> None:
     whole = problem.at().grad(y)
     for some in ([problem.clients - 1], [*reversed(range(problem.clients))], [0, 0]):
         found = problem.at(np.array(some)).grad(y[some])
-        text = f"at({some}) gives other gradients than these clients have among all"
-        expect(close(found, whole[some]), text)
+        expect(
+            close(found, whole[some]),
+            f"at({some}) gives other gradients than these clients have among all",
+        )
 
 
 def batches(kind: Kind) -> None:
@@ -85,14 +91,20 @@ def batches(kind: Kind) -> None:
     each = [f.grad(y, positions[:, j : j + 1]) for j in range(min(few, 6))]
     some = positions[:, : len(each)]
     mean = torch.stack(each).mean(0)
-    text = "the gradient on a batch is not the mean of the gradients on its samples"
-    expect(close(f.grad(y, some), mean), text)
+    expect(
+        close(f.grad(y, some), mean),
+        "the gradient on a batch is not the mean of the gradients on its samples",
+    )
     holes = torch.cat([torch.full_like(some[:, :1], -1), some], 1)
-    text = "positions of -1 in a batch, which stand for no sample, change its gradient"
-    expect(close(f.grad(y, holes), mean), text)
+    expect(
+        close(f.grad(y, holes), mean),
+        "positions of -1 in a batch, which stand for no sample, change its gradient",
+    )
     if len(set(problem.samples)) == 1:
-        text = "the gradient on all positions is not the gradient without a batch"
-        expect(close(f.grad(y, positions), f.grad(y)), text)
+        expect(
+            close(f.grad(y, positions), f.grad(y)),
+            "the gradient on all positions is not the gradient without a batch",
+        )
 
 
 def precision(kind: Kind) -> None:
@@ -106,8 +118,10 @@ def precision(kind: Kind) -> None:
     x = fine.start().to(FINE)
     for one, wanted in ((short, torch.float32), (fine, FINE)):
         found = _grads(one, x.to(wanted))
-        text = f"to({wanted}) has gradients in {found.dtype}, and dtype says {one.dtype}"
-        expect(one.dtype == found.dtype == wanted, text)
+        expect(
+            one.dtype == found.dtype == wanted,
+            f"to({wanted}) has gradients in {found.dtype}, and dtype says {one.dtype}",
+        )
     near = close(_grads(short, x.float()).double(), _grads(fine, x), 1e-3)
     expect(near, "gradients in float32 are far from those in float64")
 

@@ -105,11 +105,7 @@ class Sampling(Record):
         """The cohort of a round: a pure function of the seed and the round."""
         import numpy as np
 
-        pool = None
-        if self.pool is not None:
-            pool = streams.at("pool", round // self.renew).choice(total, self.pool, replace=False)
-        candidates = self.pool or total
-        rng = streams.at("cohort", round)
+        candidates, rng = self.pool or total, streams.at("cohort", round)
         members = (
             rng.choice(candidates, self.size, replace=False)
             if self.sampling == "fixed"
@@ -117,7 +113,8 @@ class Sampling(Record):
         )
         while not len(members):
             members = np.flatnonzero(rng.random(candidates) < self.size / candidates)
-        if pool is not None:
+        if self.pool is not None:
+            pool = streams.at("pool", round // self.renew).choice(total, self.pool, replace=False)
             members = pool[members]
         if self.dropout:
             coins = streams.at("dropout", round)

@@ -343,6 +343,12 @@ def returned(owner: Exchange, function: str, found: Any, *names: str) -> Any:
             f"{type(owner).__qualname__}.{function} must return {' and '.join(names)}; "
             f"it returned {' and '.join(did)}"
         )
+    for name, vector in [pair for record in several for pair in record.items()]:
+        if not hasattr(vector, "dim"):
+            raise TypeError(
+                f"{type(owner).__qualname__}.{function} gives {name} as {type(vector).__name__}, "
+                "not as a vector: for a number write 0 * x + number, with a vector x"
+            )
     return found
 
 

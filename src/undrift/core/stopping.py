@@ -15,6 +15,11 @@ LOSS = 1e3
 """... or when its loss has grown by this many times the first: gradients may be bounded."""
 NEAR = 0.1
 """A gradient or a loss that may be this near to its limit is measured after every round."""
+LEARNT = 0.1
+"""A network has learnt something if it gained this share of the accuracy that it lacked at first.
+
+The loss on others' samples does not tell: it grows as a network overfits.
+"""
 Mode = Literal["min", "max"]
 USUAL = ("gap", "accuracy")
 """What a run is judged by, if it is recorded; else by its loss."""
@@ -35,9 +40,7 @@ def on_some(row: Mapping[str, object]) -> str:
     >>> on_some({"measured_clients": 2, "all_clients": 3}), on_some({"round": 1})
     ('on 2 of 3 clients', '')
     """
-    if not of_some(row):
-        return ""
-    return f"on {row[MEASURED]} of {row[EVERYBODY]} clients"
+    return f"on {row[MEASURED]} of {row[EVERYBODY]} clients" if of_some(row) else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,17 +190,22 @@ class Alarm:
     """How far the last round before that look moved the model."""
     began: float = math.inf
     """The loss before the first round."""
+    wanted: float = 0.0
+    """The accuracy of a network that has learnt something."""
+    learnt: bool = True
+    """Whether it had that at the last look; also where none is measured."""
 
     @classmethod
     def first(cls, row: Mapping[str, float]) -> Alarm:
         """From the row before the first round."""
-        limit, scale = (
-            GRADIENT * max(_size(row), 1e-300),
-            max(abs(row["loss"]), row.get("gap", 0.0)),
+        loss, known = row["loss"], row.keys() & {"gap", "accuracy", "train_accuracy"}
+        scale = max(abs(loss), row.get("gap", 0.0)) if known else 0.0  # others may begin at 0
+        return cls(
+            limit=GRADIENT * max(_size(row), 1e-300),
+            ceiling=loss + LOSS * scale if scale else math.inf,
+            began=loss,
+            wanted=LEARNT + (1 - LEARNT) * row.get("accuracy", 0.0),
         )
-        if scale > 0 and row.keys() & {"gap", "accuracy", "train_accuracy"}:
-            return cls(limit, row["loss"] + LOSS * scale, began=row["loss"])
-        return cls(limit, began=row["loss"])  # other losses may begin at 0
 
     def due(self, round: int, moved: float | None) -> bool:
         """Whether to look after a round that moved the model so far."""
@@ -213,6 +221,7 @@ class Alarm:
         """Whether a row is that of a run that has diverged."""
         self.size, self.loss = _size(row), row["loss"]
         self.moved = moved or self.moved
+        self.learnt = row.get("accuracy", math.inf) >= self.wanted
         sound = math.isfinite(row["loss"]) and row["loss"] <= self.ceiling
         return not (sound and self.size <= self.limit)
 

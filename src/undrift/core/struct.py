@@ -109,11 +109,7 @@ class Struct:
 
     def map(self, change: Callable[..., Vec], *others: Struct) -> Self:
         """The same record with ``change`` applied to each vector (and to those of ``others``)."""
-        if others:
-            return self._like(
-                {n: change(v, *(getattr(o, n) for o in others)) for n, v in self.items()}
-            )
-        return self._like({n: change(v) for n, v in self.__dict__.items() if v is not None})
+        return self._like({n: change(v, *[getattr(o, n) for o in others]) for n, v in self.items()})
 
     def _like(self, fields: Mapping[str, Vec | None]) -> Self:
         """A record of the same class, whose ``fields`` are known to be right."""

@@ -130,8 +130,9 @@ class FlowerFederation(ClientExchange):
                 raise NoFederation(f"the clients do not have the same {field} ({listed}); {remedy}")
         for client, about in enumerate(said):
             if not isinstance(about["samples"], int) or about["samples"] < 1:
-                who = self.who(client)
-                raise NoFederation(f"{who} says that it has {about['samples']!r} samples")
+                raise NoFederation(
+                    f"{self.who(client)} says that it has {about['samples']!r} samples"
+                )
         self._know([about["samples"] for about in said])
         x, state = self._first_point(said)
         digest = hashlib.sha256(" ".join(str(about["digest"]) for about in said).encode())
@@ -152,11 +153,16 @@ class FlowerFederation(ClientExchange):
         measured_on = [about.get("metric_samples") for about in said]
         of = next((one for one in get_args(Samples) if measured_on == [one] * len(said)), None)
         found: dict[Objective | None, Problem] = {}
-        by_name = None if state is None else state.at
         for entry in spec.entries:
             needs = () if entry.objective is None else entry.objective.needs
             its = dataclasses.replace(facts, remembers="previous" in needs)
-            found[entry.objective] = Remote(its, self, digest.hexdigest(), None, of, by_name)
+            found[entry.objective] = Remote(
+                its,
+                self,
+                digest.hexdigest(),
+                samples=of,
+                by_name=None if state is None else state.at,
+            )
         return found
 
     def _first_point(self, said: Sequence[About]) -> tuple[Tensor, StateDict | None]:

@@ -87,7 +87,7 @@ class Joined(AbstractContextManager["Joined"]):
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
         self._log = folder / "supernode.log"
         self._next, self._told = 0.0, ""
-        self._in = self._ever_in = False
+        self._in = self._ever_in = self._lost = False
         # Flower looks for its command on the search path, and finds one that has the launcher do it
         stub = [sys.executable, "-I", "-S", clientapp_stub.__file__]
         script(self._home / "bin", compat.CLIENT_APP, [*stub, str(self._home / "launcher.sock")])
@@ -117,7 +117,14 @@ class Joined(AbstractContextManager["Joined"]):
         if not self._in and compat.LET_IN in self._logged():
             self._in, self._ever_in, self._told = True, True, ""
             self.tell(f"Joined {place} as {self.config.name}.")
-        if compat.OTHER_CERTIFICATE in self._logged(TAIL):
+        said = self._logged(TAIL)
+        lost = self._in and compat.RETRYING in said.rpartition("INFO")[2]
+        if lost != self._lost:
+            self._lost = lost
+            self.tell(
+                f"{place} cannot be reached; trying on." if lost else f"Reached {place} again."
+            )
+        if compat.OTHER_CERTIFICATE in said:
             raise NoFederation(
                 f"{place} shows another certificate than {self.address.ca} "
                 f"({compat.OTHER_CERTIFICATE}): ask for the new one, compare its fingerprint, and "
@@ -137,7 +144,7 @@ class Joined(AbstractContextManager["Joined"]):
         if why != self._told:
             self._told = why
             self.tell(f"The SuperNode ended: {why}. Trying again.")
-        self._in, self._next = False, now + 2.0
+        self._in, self._lost, self._next = False, False, now + 2.0
         self._processes["supernode"] = self._start("supernode")
 
     def _logged(self, last: int = 1 << 24) -> str:

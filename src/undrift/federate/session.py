@@ -249,10 +249,19 @@ def local_nodes(
     threads = str(max(1, (os.cpu_count() or 1) // max(1, clients)))
     try:
         for part in range(clients):
-            command = [sys.executable, "-m", "undrift", "join", "--superlink", address.place]
-            states, shared = folder / f"node-{part}", len(data) < 2
-            command += ["--states", str(states), *(["--part", str(part)] if shared else [])]
-            command += ["--data", str(data[part % len(data)])] if data else []
+            states = folder / f"node-{part}"
+            command = [
+                sys.executable,
+                "-m",
+                "undrift",
+                "join",
+                "--superlink",
+                address.place,
+                "--states",
+                str(states),
+                *(["--part", str(part)] if len(data) < 2 else []),
+                *(["--data", str(data[part % len(data)])] if data else []),
+            ]
             nodes.append(Process(command, states.with_suffix(".log"), {"OMP_NUM_THREADS": threads}))
         yield
     finally:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -131,6 +132,12 @@ class ClientWorker:
         entry, problem = self._asked_for(asked)
         table = asked.table
         run = [table[name] for name in ("told", "label", "values", "seed", "client")]
+        round, last = table["tag"][0] + 1, table["tag"][:2] == [entry.rounds - 1, 0]
+        if last or self._node is None or self._node[0] != run:
+            self.tell(
+                f"Run {self.spec.name}: {entry.label}, seed {table['seed']}, round {round} of "
+                f"{entry.rounds}{', the last' if last else ''}, as client {table['client']}."
+            )
         if self._node is None or self._node[0] != run:
             one = OneOf(problem, table["client"], self._samples)
             own = {k: v for k, v in self.spec.setting(entry).items() if k not in SERVERS}
@@ -219,7 +226,7 @@ def main() -> None:
 
 def _print(owner: Any, text: str) -> None:
     with suppress(OSError):  # the terminal may be gone
-        print(text, file=owner, flush=True)
+        print(time.strftime("%H:%M:%S"), text, file=owner, flush=True)
 
 
 if __name__ == "__main__":

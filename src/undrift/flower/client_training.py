@@ -73,8 +73,11 @@ def _about(problem: Neural) -> dict[str, Any]:
             "give train the data of this node alone, and a module whose state_dict is its weights: "
             "undrift.Neural(module, [data], loss=loss)"
         )
-    dtype = str(problem.dtype).removeprefix("torch.")
-    return {"samples": problem.samples[0], "dtype": dtype, "network": described(state)}
+    return {
+        "samples": problem.samples[0],
+        "dtype": str(problem.dtype).removeprefix("torch."),
+        "network": described(state),
+    }
 
 
 def _worked(asked: Packet, problem: Neural, folder: Path) -> Packet:

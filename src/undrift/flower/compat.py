@@ -27,6 +27,8 @@ LET_IN = "SuperNode ID:"
 """What a SuperNode logs when the SuperLink has let it in."""
 HOPELESS = "[code: 2001]"
 """What a SuperNode logs without a key."""
+RETRYING = "Connection attempt failed"
+"""What it logs while it cannot reach the SuperLink."""
 OTHER_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 """What it logs about a certificate that others signed, and then may wait for ever."""
 UNKNOWN_KEY = "[code: 2004]"
@@ -115,22 +117,31 @@ def write_connection(home: Path, place: str, ca: Path | None) -> None:
 
 def superlink(host: str, port: int, home: Path, keys: Path | None) -> list[str]:
     """A SuperLink that leaves ServerApps to others; its database lies in ``home``."""
-    command = [tool("flower-superlink"), "--isolation", "process", "--host", host]
-    command += ["--port", str(port), "--disable-runtime-dependency-installation"]
-    command += ["--database", str(home / "superlink.db")]
-    command += ["--superexec-auth-secret-file", str(home / "secret")]
+    command = [
+        tool("flower-superlink"),
+        "--isolation=process",
+        "--disable-runtime-dependency-installation",
+        f"--host={host}",
+        f"--port={port}",
+        f"--database={home / 'superlink.db'}",
+        f"--superexec-auth-secret-file={home / 'secret'}",
+    ]
     if keys is None:
         return [*command, "--insecure"]
-    command += ["--ssl-ca-certfile", str(keys / "ca.crt")]
-    command += ["--ssl-certfile", str(keys / "server.pem")]
-    return [*command, "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
+    return [
+        *command,
+        f"--ssl-ca-certfile={keys / 'ca.crt'}",
+        f"--ssl-certfile={keys / 'server.pem'}",
+        f"--ssl-keyfile={keys / 'server.key'}",
+        "--enable-supernode-auth",
+    ]
 
 
 def supernode(place: str, ca: Path | None, key: Path | None, port: int) -> list[str]:
     """A SuperNode that listens to its own ClientApps at ``port`` of this machine."""
-    command = [tool("flower-supernode"), *_security(ca), "--superlink", place]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
-    return command if key is None else [*command, "--auth-supernode-private-key", str(key)]
+    mine = [] if key is None else [f"--auth-supernode-private-key={key}"]
+    here = ["--host=127.0.0.1", f"--port={port}", *mine]
+    return [tool("flower-supernode"), *_security(ca), "--superlink", place, *here]
 
 
 def executor(place: str, ca: Path | None, home: Path) -> list[str]:

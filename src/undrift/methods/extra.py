@@ -32,7 +32,8 @@ class EXTRA(Method):
     only, and at 6 it barely contracts.
 
     Args:
-        lr: alpha, the local step size.
+        lr: alpha, the local step size. Use at most 6 local steps: with more, no size is safe, and
+            "theory" is refused.
 
     Example:
         >>> import undrift as ud

@@ -180,9 +180,12 @@ def _problem(
         kind, preset = catalog.find(problem)
     except ValueError as error:
         raise BadParameters("run", {"problem": str(error)}) from None
-    names = [*hints(kind), *settings]
-    what = f"setting or parameter of {problem}"
-    found: Named = made(kind, {**preset, **parameters}, kind=what, names=names)
+    found: Named = made(
+        kind,
+        {**preset, **parameters},
+        kind=f"setting or parameter of {problem}",
+        names=[*hints(kind), *settings],
+    )
     return found
 
 

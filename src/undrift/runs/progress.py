@@ -132,8 +132,8 @@ def looked_at(asked: object) -> bool:
 
 
 def speaker(asked: object) -> Say:
-    """What says a line where :func:`looked_at`, and else nothing."""
-    return say if looked_at(asked) else nothing
+    """What says a line where :func:`looked_at` and there is no bar, and else nothing."""
+    return say if looked_at(asked) and not (in_jupyter() or sys.stderr.isatty()) else nothing
 
 
 @contextmanager
@@ -153,8 +153,7 @@ def watched(
     if not looked_at(asked):
         yield emit
         return
-    quiet = (cell := in_jupyter()) or sys.stderr.isatty()
-    bar = Progress(labels, seeds, note, nothing if quiet else say, cell, goal)
+    bar = Progress(labels, seeds, note, speaker(asked), in_jupyter(), goal)
 
     def hear(event: Event) -> None:
         emit(event)
@@ -193,8 +192,9 @@ def rich_bars() -> RichProgress:
 
 def status(row: Row, note: str = "", goal: Goal = USUALLY) -> str:
     """A row in a few words, the first of them about the goal."""
-    column = goal.column(row)
-    quality = f"{column} {number(column)(row.get(column))}"
+    quality = ""
+    if (column := goal.column(row)) in row:
+        quality = f"  {column} {number(column)(row[column])}"
     if column not in ("gap", "loss"):
         about = f" ({note})" if note else ""
         quality += f"{about}  loss {row['loss']:.4g}"
@@ -202,4 +202,5 @@ def status(row: Row, note: str = "", goal: Goal = USUALLY) -> str:
         quality += f" ({some})"
     drift = "" if row.get("drift") is None else f"  drift {small(row['drift'])}"
     out = f"  left out {whole(row['left_out'])}" if row.get("left_out") else ""
-    return f"round {row['round']}  {quality}{drift}  vectors {whole(row['vectors'])}{out}"
+    sent = f"  vectors {whole(row['vectors'])}" if "vectors" in row else ""
+    return f"round {row['round']}{quality}{drift}{sent}{out}"

@@ -83,11 +83,9 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
         # row, which may also compute f*.
         rounds = [_seconds(engine.run_round) for _ in range(min(ROUNDS, task.rounds))]
         measured = _seconds(look)
-    except KeyboardInterrupt:
-        raise
     except Diverged:
         return dataclasses.replace(what, problem=f"diverges: {remedy(task)}")
-    except BaseException as error:  # a user's method may do anything
+    except (Exception, SystemExit) as error:  # a user's method may do anything
         return dataclasses.replace(what, problem=f"fails: {error}")
     problem, ledger = "", engine.ledger
     if ledger.skipped:

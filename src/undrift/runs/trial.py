@@ -154,8 +154,8 @@ class Trial:
             last = self.sound
             began_finite = self.alarm is None or math.isfinite(self.alarm.limit)
             note = advise(task, self.draws, engine.round, began_finite)
-        of_training = task.problem.metric_samples != "test"  # others' grows as a network overfits
-        if status == "done" and self.alarm and of_training and self.alarm.loss > self.alarm.began:
+        told = task.problem.metric_samples != "test" or (self.alarm and not self.alarm.learnt)
+        if status == "done" and self.alarm and told and self.alarm.loss > self.alarm.began:
             note = f"ended with a larger loss than it began with: {remedy(task)}"
         if status == "early":
             why = self.callbacks.why if self.callbacks else ""
@@ -251,6 +251,13 @@ class Trial:
 
         notes = place.shelf.restore(engine, fits, lambda why: self.emit(Notice(why)))
         place.journal.keep(*key, last=-1 if notes is None else engine.round)
+        how = "continues" if notes else "without a checkpoint, begins anew"
+        self.emit(
+            Notice(
+                f"{self.task.label}, seed {self.seed}: {how} from round {engine.round} of "
+                f"{self.task.rounds}"
+            )
+        )
         if notes is None:
             return
         self.seconds = notes["seconds"]
@@ -263,8 +270,6 @@ class Trial:
         self.sound = SoundModel(engine.round, engine.x.clone())
         if "sound_model" in notes:  # which the process that leads has alone
             self.sound = SoundModel(notes["sound"], notes["sound_model"].to(engine.x0.device))
-        text = f"{self.task.label}, seed {self.seed}: continues from round {engine.round}"
-        self.emit(Notice(text))
 
     def keep(self) -> None:
         """Make a checkpoint, where the run is kept and its state is not too large."""

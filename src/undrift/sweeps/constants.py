@@ -195,10 +195,10 @@ class Curvature:
                 else oracle.hessian(y, v.expand(n, -1)[which], *drawn)
             )
         if not bool(found.isfinite().all()):
-            text = (
-                "gradients are not finite where constants are estimated: scale inputs and targets"
+            raise Unsupported(
+                f"{type(self.problem).__name__}: gradients are not finite where constants are "
+                "estimated: scale inputs and targets"
             )
-            raise Unsupported(f"{type(self.problem).__name__}: {text}")
         return found
 
     def extremes(self, x: Tensor, rng: np.random.Generator) -> Found:

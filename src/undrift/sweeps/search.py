@@ -142,7 +142,8 @@ class Search:
 
     It ends when so many ``gradients`` or ``seconds`` are spent; with seconds it depends on the
     machine. ``known`` are runs of an earlier search, which are not run again; ``heard`` is told of
-    all runs whenever some have ended; ``draws`` has the seed of the engine for each seed. Settings
+    all runs whenever some have ended, ``looked`` of the seed and the round that others have come
+    to; ``draws`` has the seed of the engine for each seed. Settings
     that differ in what is in ``apart`` are not run side by side.
     """
 
@@ -158,6 +159,7 @@ class Search:
         seconds: float | None = None,
         known: Iterable[Tried] = (),
         heard: Callable[[list[Tried]], object] = lambda _: None,
+        looked: Callable[[int, int], object] = lambda *_: None,
         draws: Callable[[int], int] = int,
         apart: Sequence[str] = OF_RUNS,
         **options: object,
@@ -166,7 +168,8 @@ class Search:
         self.halve, self.most = halve, math.inf if gradients is None else gradients
         self.end = time.monotonic() + (math.inf if seconds is None else seconds)
         self.known = {(one.setting, one.seed): one for one in known}
-        self.heard, self.draws, self.apart, self.options = heard, draws, apart, options
+        self.heard, self.looked, self.draws = heard, looked, draws
+        self.apart, self.options = apart, options
         self.tried: dict[Setting, list[Tried]] = {}
         first = next(iter(problems.values()))
         self.row = measured(first, first.start())
@@ -180,8 +183,9 @@ class Search:
         """The best setting of a grid, which is extended where that is at its edge."""
         values = wanted = {name: sorted({*some}) for name, some in grid.items()}
         for _ in range(EXTENSIONS + 1 if extend else 1):
-            every = itertools.product(*wanted.values())
-            self.run([tuple(zip(wanted, some, strict=True)) for some in every])
+            self.run(
+                [tuple(zip(wanted, v, strict=True)) for v in itertools.product(*wanted.values())]
+            )
             best = dict(self.best())
             open_ends = [  # how many steps, samples and clients there are is the user's
                 name
@@ -195,8 +199,9 @@ class Search:
                 break
             values = values | new
             wanted = {name: new.get(name, [value]) for name, value in best.items()}
-        asked = math.prod(map(len, grid.values()))
-        return dataclasses.replace(self.found(), open_ends=open_ends, asked=asked)
+        return dataclasses.replace(
+            self.found(), open_ends=open_ends, asked=math.prod(map(len, grid.values()))
+        )
 
     def found(self) -> Tuned:
         """The best of all that were tried."""
@@ -267,6 +272,8 @@ class Search:
             looked = done % every == 0 or done == self.rounds
             for t in alive if looked else race.failed.keys() & alive:
                 found[t] = self._look(found[t], race, t, done, alarms[t])
+            if looked:
+                self.looked(seed, done)
             if looked and done < self.rounds:
                 sound = [t for t in alive if found[t].status == "done"]
                 ranked = sorted(sound, key=lambda t: self.badness([found[t]]))

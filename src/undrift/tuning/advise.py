@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,6 +24,7 @@ from undrift.core.method import Method
 from undrift.core.params import values
 from undrift.methods import registry
 from undrift.plots.curves import GREY, finish, grid, legend, line_styles, plain, save
+from undrift.report.numbers import duration
 from undrift.report.table import Table
 from undrift.runs.prepare import Task, resolve, threads
 from undrift.runs.promises import bounds_of
@@ -113,23 +115,26 @@ class Advice:
             "minimiser counts as one gradient",
         ]
         if self.bounds:
-            text = "what a theorem promises with the steps of theory, no measurement"
-            notes.append(f"rounds by bound: {text}")
+            notes.append(
+                "rounds by bound: what a theorem promises with the steps of theory, no measurement"
+            )
         if self.refused:
-            why = "; ".join(f"{name}: {text}" for name, text in self.refused.items())
-            notes.append(f"not tried: {why}")
-        cells = [[*row.values()] for row in rows]
-        return Table([*rows[0]], cells, ["raced with"], notes, "Advice")
+            why = [f"{name}: {text}" for name, text in self.refused.items()]
+            notes.append(f"not tried: {'; '.join(why)}")
+        return Table([*rows[0]], [[*row.values()] for row in rows], ["raced with"], notes, "Advice")
 
     def document(self) -> dict[str, object]:
         """For JSON."""
         names = Entrant._fields[:-1]  # what was found in all has its hyper-parameters
-        methods = [
-            {"method": name, **{field: getattr(one, field) for field in names}}
-            | {"hyper_parameters": values(one.tuned.method)}
-            for name, one in self.entrants.items()
-        ]
-        return {"methods": methods, "refused": self.refused, "by": self.first.by}
+        return {
+            "methods": [
+                {"method": name, **{field: getattr(one, field) for field in names}}
+                | {"hyper_parameters": values(one.tuned.method)}
+                for name, one in self.entrants.items()
+            ],
+            "refused": self.refused,
+            "by": self.first.by,
+        }
 
     def figure(self) -> Figure:
         """What methods sent against what they computed; a line joins those that none beats."""
@@ -155,8 +160,8 @@ class Advice:
         """The spec to run, the table and the picture."""
         write_whole(folder / "advice.md", page(self.table()))
         save(self.figure(), folder / "pareto.png")
-        files = {**self.spec.sources, "advised.toml": self.spec.toml().encode()}
-        for name, content in files.items():
+        write_whole(folder / "advised.toml", self.spec.toml())
+        for name, content in self.spec.sources.items():
             write_whole(folder / name, content)
 
 
@@ -184,6 +189,7 @@ def advise(
     first = 1 / smooth if smooth else FIRST
     why = {n: _unfit(make(n, first), task, stateless, exchanges) for n in registry}
     racing, found = [name for name, text in why.items() if not text], dict[str, Entrant]()
+    began = time.monotonic()
     with threads(task.problem, task.setup):
         for share in heats:
             for name in racing:
@@ -191,6 +197,11 @@ def advise(
                 steps = [before.step * k for k in FINE] if before else [first * k for k in WIDE]
                 tried = before.tuned.tried if before else []
                 found[name] = enter(partial(make, name), steps, contest, share, by, tried)
+                if len(found) == 1 and not before:
+                    # Half of the methods with twice the budget: a heat takes what the first does.
+                    alike = sum(heats) / share if keep else len(heats)
+                    seconds = (time.monotonic() - began) * len(racing) * alike
+                    heard(f"About {duration(seconds)}, if all take as long as {name}.")
             ranked = sorted(found, key=lambda name: found[name].badness(by))
             best = ranked[: len(racing)]
             heard(f"{share:g} of the budget, {len(best)} methods: {', '.join(best[:3])} ahead")
@@ -199,10 +210,14 @@ def advise(
                 best += [name for name in racing if name == BASELINE and name not in best]
             racing = best
     entrants = {name: found[name] for name in ranked}
-    refused = {name: text for name, text in why.items() if text}
     one = entrants[ranked[0]].tuned
     bounds = promised(task, ranked, one.target) if one.column == "gap" and one.target else {}
-    return Advice(entrants, refused, bounds, _advised(spec, entrants))
+    return Advice(
+        entrants,
+        {name: text for name, text in why.items() if text},
+        bounds,
+        _advised(spec, entrants),
+    )
 
 
 def promised(task: Task, names: Sequence[str], target: float) -> dict[str, int]:
@@ -250,8 +265,14 @@ def enter(
     each = sum(one.gradients for one in tuned.runs) / max(1, sum(one.rounds for one in tuned.runs))
     until = tuned.reached or rounds
     spent = until, round(until * vectors), round(until * each)
-    whole = dataclasses.replace(tuned, tried=[*before, *tuned.tried])
-    return Entrant(tuned.best[STEP], tuned.reached, tuned.value, *spent, share, whole)
+    return Entrant(
+        tuned.best[STEP],
+        tuned.reached,
+        tuned.value,
+        *spent,
+        share,
+        dataclasses.replace(tuned, tried=[*before, *tuned.tried]),
+    )
 
 
 def _advised(spec: Spec, entrants: Mapping[str, Entrant]) -> Spec:

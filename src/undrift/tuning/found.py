@@ -99,8 +99,11 @@ class Tunings(dict[str, Tuned]):
 
     def write(self, folder: Path) -> None:
         """What was found, as files."""
-        rows = [{"label": n, **one.row()} for n, found in self.items() for one in found.tried]
-        lines = [json.dumps(finite(row)) for row in rows]
+        lines = [
+            json.dumps(finite({"label": label, **one.row()}))
+            for label, found in self.items()
+            for one in found.tried
+        ]
         write_whole(folder / "tried.jsonl", "\n".join([*lines, ""]))
         write_whole(folder / "tuning.md", page(self.table()))
         if self:
@@ -133,8 +136,7 @@ def _response(ax: Axes, name: str, label: str, found: Tuned, late: bool, style: 
     """One method: its best run at each value, and above them the values without a good one."""
 
     def rank(one: Tried) -> tuple[bool, bool, float]:
-        worth = found.goal.badness(found.column, one.value)
-        worth = (one.reached or math.inf) if late else worth
+        worth = (one.reached or math.inf) if late else found.goal.badness(found.column, one.value)
         return math.isinf(worth), one.status != "done", worth
 
     best = dict[float, Tried]()

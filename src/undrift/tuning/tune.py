@@ -22,13 +22,14 @@ from undrift.records.folder import BadFolder, Recipe, digests
 from undrift.records.folder import made as made_folder
 from undrift.runs.api import DEFAULTS
 from undrift.runs.calls import Methods, Save, experiment_of, settle
+from undrift.runs.events import Began, Emit, Measured, ignore
 from undrift.runs.jobs import ExecutorLike, pool
 from undrift.runs.prepare import Task, lay_out, ready, resolve, threads
-from undrift.runs.progress import Say, speaker
+from undrift.runs.progress import Say, speaker, watched
 from undrift.spec.document import toml
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.reader import load
-from undrift.spec.schema import Entry, Settings, Spec, as_toml
+from undrift.spec.schema import Entry, Settings, Spec, Values, as_toml
 from undrift.spec.space import Several, Space, Tuning, grid_of, spaces, whole
 from undrift.sweeps.search import Make, Search, Setting, Tried, Tuned, parted
 from undrift.tuning.found import Tunings, note
@@ -69,7 +70,7 @@ class Contest:
         problems = {seed: tasks[k].problem for seed, tasks in self.laid.items()}
         return Search(make, problems, rounds, self.goal, draws=self.draws, **given, **how)
 
-    def tune(self, k: int, folder: Path | None, heard: Hear) -> Tuned | None:
+    def tune(self, k: int, folder: Path | None, heard: Hear, emit: Emit = ignore) -> Tuned | None:
         """Tune the k-th method; what was tried of it is kept in the folder, and not run again."""
         task, tuning = self.tasks[k], self.tuning
         space = self.spaces.get(task.label) or usual(task.method)
@@ -82,15 +83,19 @@ class Contest:
                 write_whole(file, json.dumps([finite(one.row()) for one in runs]))
             heard(task.label, runs)
 
+        rounds, name = tuning.rounds or task.rounds, type(task.method).__name__
+        for seed in tuning.seeds:
+            emit(Began(task.label, seed, rounds))
         search = self.search(
             k,
             partial(_made, task),
-            tuning.rounds or task.rounds,
+            rounds,
             halve=tuning.halve,
             gradients=tuning.gradients,
             seconds=tuning.seconds,
             known=_kept(file) if file else (),
             heard=hear,
+            looked=lambda seed, done: emit(Measured(task.label, name, seed, {"round": done})),
             apart=(*OF_RUNS, *task.method.steering),
         )
         grid = grid_of(space, type(task.method))
@@ -100,9 +105,9 @@ class Contest:
             explore(search, space, type(task.method), tuning)
             return search.found()
 
-    def tuned(self, folder: Path | None, heard: Hear = lambda *_: None) -> Tunings:
+    def tuned(self, folder: Path | None, heard: Hear, emit: Emit = ignore) -> Tunings:
         """All of them."""
-        found = {task.label: self.tune(k, folder, heard) for k, task in enumerate(self.tasks)}
+        found = {task.label: self.tune(k, folder, heard, emit) for k, task in enumerate(self.tasks)}
         return Tunings({label: one for label, one in found.items() if one}, self.tuning.seeds)
 
 
@@ -127,8 +132,10 @@ def explore(search: Search, space: Space, kind: type[Method], tuning: Tuning) ->
     try:
         import optuna
     except ImportError:
-        text = f"sampler {tuning.sampler} needs Optuna: pip install 'undrift[optuna]'"
-        raise BadParameters("tune", {"sampler": text}) from None
+        raise BadParameters(
+            "tune",
+            {"sampler": f"sampler {tuning.sampler} needs Optuna: pip install 'undrift[optuna]'"},
+        ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = getattr(optuna.samplers, OPTUNA[tuning.sampler])(seed=tuning.seeds[0])
     study, left = optuna.create_study(sampler=sampler), tuning.samples
@@ -158,12 +165,18 @@ def contest_of(spec: Spec) -> Contest:
         text = f"seed {both[0]} is one of those that are shown: tune with others"
         raise BadSpec([spec.origin.complaint(("tune", "seed"), text)])
     for seed in spec.tune.seeds:
-        again = spec.anew or not laid
-        laid[seed] = lay_out(spec, seed, complaints) if again else laid[spec.tune.seeds[0]]
+        laid[seed] = (
+            lay_out(spec, seed, complaints) if spec.anew or not laid else laid[spec.tune.seeds[0]]
+        )
         if complaints:
             raise BadSpec(complaints)
-    space = {entry.label: entry.space for entry in spec.entries}
-    return Contest(laid, space, spec.tune, goal_of(spec, spec.tune), spec.draws_at)
+    return Contest(
+        laid,
+        {entry.label: entry.space for entry in spec.entries},
+        spec.tune,
+        goal_of(spec, spec.tune),
+        spec.draws_at,
+    )
 
 
 def goal_of(settings: Settings, tuning: Tuning) -> Goal:
@@ -173,8 +186,7 @@ def goal_of(settings: Settings, tuning: Tuning) -> Goal:
         return EarlyStopping(metric=of.metric, mode=of.mode, target=tuning.target)
     targets = {"gap": settings.target, "accuracy": settings.target_accuracy}
     given = [EarlyStopping(metric=n, target=v) for n, v in targets.items() if v is not None]
-    declared = [tuning.goal, *given, settings.best, settings.stop]
-    return next((goal for goal in declared if goal), USUALLY)
+    return tuning.goal or next(iter(given), settings.best or settings.stop or USUALLY)
 
 
 def tune_spec(
@@ -182,6 +194,7 @@ def tune_spec(
     folder: Path | None = None,
     heard: Hear = lambda *_: None,
     jobs: int | ExecutorLike = 1,
+    emit: Emit = ignore,
 ) -> Tunings:
     """Tune every method of a spec that was read for it; what is in ``folder`` is not run again.
 
@@ -189,18 +202,23 @@ def tune_spec(
     """
     if jobs != 1 and folder is not None:
         with pool(jobs, len(spec.entries)) as processes:
-            numbers = range(len(spec.entries))
-            parts = [processes.submit(tune_part, str(folder.absolute()), k) for k in numbers]
+            parts = [
+                processes.submit(tune_part, str(folder.absolute()), k)
+                for k in range(len(spec.entries))
+            ]
             for k, part in enumerate(parts):
                 part.result()
                 heard(spec.entries[k].label, _kept(folder / TRIED / f"{k}.json"))
-    found = contest_of(spec).tuned(folder, heard)
+    found = contest_of(spec).tuned(folder, heard, emit)
     entries = [
         _settled(entry, found[entry.label]) if entry.label in found else entry
         for entry in spec.entries
     ]
-    name = f"{spec.name[:93]}-tuned"  # a name has at most 100 letters
-    found.spec = dataclasses.replace(spec, name=name, entries=tuple(entries))
+    found.spec = dataclasses.replace(
+        spec,
+        name=f"{spec.name[:93]}-tuned",  # a name has at most 100 letters
+        entries=tuple(entries),
+    )
     if folder:
         found.write(folder)
     return found
@@ -229,8 +247,10 @@ def begin(recipe: Recipe, folder: Path, afresh: bool = False) -> None:
         shutil.rmtree(folder / TRIED, ignore_errors=True)
     elif file.exists() and there != asked:
         changed = ", ".join(name for name in asked if there.get(name) != asked[name])
-        text = f"{folder} holds another search, by its {changed}: --overwrite replaces it"
-        raise BadFolder(f"{text}, or use -s name=NAME, in Python another folder")
+        raise BadFolder(
+            f"{folder} holds another search, by its {changed}: --overwrite replaces it, or use "
+            "-s name=NAME, in Python another folder"
+        )
     made_folder(folder)
     for name, content in asked.items():
         write_whole(folder / name, content)
@@ -291,7 +311,7 @@ def tune(
             sampler, gradients and seconds.
         save: a folder for what was tried, a table and a picture; the same call continues there.
         jobs: processes that share the methods of a search that is saved, or an executor of them.
-        **settings: as those of :func:`undrift.run`; progress is told in lines.
+        **settings: as those of :func:`undrift.run`; progress is shown as there.
 
     >>> import undrift as ud
     >>> found = ud.tune(ud.Scaffold(lr=0.1), "quadratic", {"lr": [0.01, 0.04]}, rounds=30, steps=4)
@@ -299,7 +319,7 @@ def tune(
     {'lr': 0.04}
     """
     how, folder = made(Tuning, tuning or {}), Path(save) if save else None
-    given = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
+    given: Values = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
     call = settle(method, problem, {**given, "rounds": rounds}, settings)
     experiment = experiment_of(call._replace(save=Save(folder or "tuned")))
     wanted, recipe = _spaces(experiment.tasks, space or {}), experiment.recipe
@@ -316,10 +336,12 @@ def tune(
     if folder:
         begin(recipe, folder)
     heard = partial(told, speaker(given["progress"]))
-    if isinstance(recipe, Spec):
-        return tune_spec(recipe, folder, heard, jobs)
     laid = dict.fromkeys(how.seeds, experiment.tasks)
-    found = Contest(laid, wanted, how, goal_of(call.settings, how)).tuned(folder, heard)
+    with watched(given["progress"], wanted, how.seeds, "", ignore) as emit:
+        if isinstance(recipe, Spec):
+            return tune_spec(recipe, folder, heard, jobs, emit)
+        contest = Contest(laid, wanted, how, goal_of(call.settings, how))
+        found = contest.tuned(folder, heard, emit)
     if folder:
         found.write(folder)
     return found
@@ -336,6 +358,7 @@ def _spaces(tasks: Sequence[Task], given: Mapping[str, object]) -> dict[str, Spa
         shared -= several.keys()
         wrong |= table.keys() - several.keys() if table is own else set()
     if wrong := wrong | shared:
-        text = f"no method has {', '.join(sorted(wrong))} with several values"
-        raise BadParameters("tune", {"space": text})
+        raise BadParameters(
+            "tune", {"space": f"no method has {', '.join(sorted(wrong))} with several values"}
+        )
     return found
