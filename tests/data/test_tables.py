@@ -304,6 +304,15 @@ def test_a_table_with_words_and_clients(tmp_path, monkeypatch):
     order = [1, 3, 0, 2]
     right = (table.features - table.features.mean(0)) / table.features.std(0)
     np.testing.assert_allclose(rows, -signs * right[order], atol=1e-14)
+    problem = LogisticRegression(**named, standardise=True, intercept=True).build()
+    assert problem.columns == (*table.columns, "intercept")
+    kept = problem.tensors(problem.start())
+    raw = np.column_stack([table.features, np.ones(4)])
+    scaled = (raw - kept["mean"].numpy()) / kept["sd"].numpy()
+    assert np.array_equal(scaled[order], -signs * problem.rows[:-1].numpy())
+    plain = LogisticRegression(**named).build()
+    assert plain.columns == table.columns and {*plain.tensors(plain.start())} == {"x"}
+    assert float(plain.mean) == 0 and float(plain.sd) == 1
 
 
 def test_spaces_around_cells_mean_nothing(tmp_path):

@@ -36,7 +36,8 @@ MOST_WORDS = 30
 @dataclasses.dataclass(frozen=True)
 class BinarySet:
     """Features ``[M, d]`` and labels ``[M]`` in {-1, +1}; ``classes`` are what a file has for them,
-    in this order; ``columns`` and ``groups``, the clients of samples, are those of a CSV file.
+    in this order; ``columns`` are the names of the features, where they have some; ``groups``, the
+    clients of samples, are those of a CSV file.
     """
 
     features: NDArray[np.float64]
@@ -72,7 +73,11 @@ def load(
         if name in cards():
             found = federation(name)
             return BinarySet(
-                found.features, np.where(found.target == 1, 1.0, -1.0), name, found.card.classes
+                found.features,
+                np.where(found.target == 1, 1.0, -1.0),
+                name,
+                found.card.classes,
+                found.columns,
             )
         return BinarySet(*_BUNDLED[name](), name)
     path: Path | None = Path(name).expanduser()
