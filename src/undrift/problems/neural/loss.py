@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from undrift.core.params import about
+from undrift.core.params import BadParameters
+from undrift.data.files import brief
 from undrift.objectives.base import Batch, Need, Network, Objective, Others
-from undrift.problems.neural.data import Fields, Output, count, mapped
+from undrift.problems.neural.data import Fields, Output, count, mapped, shown
 
 Loss = Callable[[Output, Fields], Tensor]
 """Of a network's outputs and the targets of a mini-batch: one number."""
@@ -106,7 +108,7 @@ class OwnLoss:
             sums = values.double().reshape(len(targets), -1).sum(1)
             return Totals(sums, self.counted.counts(targets))
         if self.each is None:
-            with about("Neural", "loss"):
+            with about_loss(self.function, outputs, targets):
                 value = self.function(outputs, targets)
                 refuse_value(called(self.function), value)
                 return value.expand(count(targets))
@@ -127,6 +129,22 @@ def called(function: object) -> str:
     """The name of a function, or of a module's class."""
     plain = function.func if isinstance(function, functools.partial) else function
     return str(getattr(plain, "__name__", type(plain).__name__))
+
+
+@contextmanager
+def about_loss(function: object, outputs: Output, targets: Fields) -> Iterator[None]:
+    """Whatever a user's loss of these fails with is wrong with ``loss``."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        text = (
+            f"{called(function)} is called as loss(outputs, targets) and gives no number, or none "
+            "that can be differentiated by the network's weights, for "
+            f"{shown(outputs)} and {shown(targets)}: {brief(error)}"
+        )
+        raise BadParameters("Neural", {"loss": text}) from error
 
 
 def own_loss(function: Loss, everything: Sequence[Fields]) -> OwnLoss:
