@@ -132,8 +132,8 @@ def _find(name: str, folder: Path) -> Path | None:
         raise ValueError(
             f"{name!r} is not the name of a data set; give a plain name and the folder separately"
         )
-    endings = (text + packed for text in ("", ".svmlight") for packed in ("", ".xz", ".bz2", ".gz"))
-    files = [f"{name}{ending}" for ending in endings]
+    packed = ("", ".xz", ".bz2", ".gz")
+    files = [name + text + ending for text in ("", ".svmlight") for ending in packed]
     tried = (place / file for place in _places(folder) for file in files)
     return next((path for path in tried if path.is_file()), None)
 

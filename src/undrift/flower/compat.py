@@ -106,24 +106,41 @@ def write_connection(home: Path, place: str, ca: Path | None) -> None:
     security = (
         "insecure = true" if ca is None else f"root-certificates = {json.dumps(str(ca.resolve()))}"
     )
-    text = (
+    (home / "config.toml").write_text(
         f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n"
-        f"[superlink.{CONNECTION}]\naddress = {json.dumps(place)}\n{security}\n"
+        f"[superlink.{CONNECTION}]\naddress = {json.dumps(place)}\n{security}\n",
+        encoding="utf-8",
     )
-    (home / "config.toml").write_text(text, encoding="utf-8")
 
 
 def superlink(host: str, port: int, home: Path, keys: Path | None) -> list[str]:
     """A SuperLink that leaves ServerApps to others; its database lies in ``home``."""
-    command = [tool("flower-superlink"), "--isolation", "process", "--host", host]
-    command += ["--port", str(port), "--disable-runtime-dependency-installation"]
-    command += ["--database", str(home / "superlink.db")]
-    command += ["--superexec-auth-secret-file", str(home / "secret")]
+    command = [
+        tool("flower-superlink"),
+        "--isolation",
+        "process",
+        "--host",
+        host,
+        "--port",
+        str(port),
+        "--disable-runtime-dependency-installation",
+        "--database",
+        str(home / "superlink.db"),
+        "--superexec-auth-secret-file",
+        str(home / "secret"),
+    ]
     if keys is None:
         return [*command, "--insecure"]
-    command += ["--ssl-ca-certfile", str(keys / "ca.crt")]
-    command += ["--ssl-certfile", str(keys / "server.pem")]
-    return [*command, "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
+    return [
+        *command,
+        "--ssl-ca-certfile",
+        str(keys / "ca.crt"),
+        "--ssl-certfile",
+        str(keys / "server.pem"),
+        "--ssl-keyfile",
+        str(keys / "server.key"),
+        "--enable-supernode-auth",
+    ]
 
 
 def supernode(place: str, ca: Path | None, key: Path | None, port: int) -> list[str]:
@@ -135,8 +152,14 @@ def supernode(place: str, ca: Path | None, key: Path | None, port: int) -> list[
 
 def executor(place: str, ca: Path | None, home: Path) -> list[str]:
     """What runs the ServerApps of a SuperLink."""
-    command = [tool("flower-superexec"), *_security(ca), "--runtime-api-address", place]
-    return [*command, "--superexec-auth-secret-file", str(home / "secret")]
+    return [
+        tool("flower-superexec"),
+        *_security(ca),
+        "--runtime-api-address",
+        place,
+        "--superexec-auth-secret-file",
+        str(home / "secret"),
+    ]
 
 
 def _security(ca: Path | None) -> list[str]:

@@ -29,10 +29,10 @@ from undrift.problems.neural.loss import (
     LocalLoss,
     OwnLoss,
     about_loss,
+    alike,
     called,
     comparing,
     own_loss,
-    plain_cross_entropy,
     refuse_value,
     settings_of,
     target_weights,
@@ -90,7 +90,6 @@ INPUTS = (
 )
 
 
-WRAPPED = nn.DataParallel, nn.parallel.DistributedDataParallel, torch.jit.ScriptModule
 NETWORK = (
     Mistake(
         lambda module: not isinstance(module, nn.Module),
@@ -98,7 +97,13 @@ NETWORK = (
         "the network, the first argument, must be a torch.nn.Module, as nn.Linear(4, 1) is",
     ),
     Mistake(
-        lambda module: isinstance(module, WRAPPED) or hasattr(module, "_orig_mod"),
+        lambda module: (
+            isinstance(
+                module,
+                nn.DataParallel | nn.parallel.DistributedDataParallel | torch.jit.ScriptModule,
+            )
+            or hasattr(module, "_orig_mod")
+        ),
         "module",
         "the network was wrapped or compiled; give the module that was, before DataParallel, "
         "torch.jit or torch.compile",
@@ -202,8 +207,8 @@ class FirstPass(NamedTuple):
             if len(places := wrong.nonzero()):
                 which, label = places[0, :1], int(y[tuple(places[0])])
                 where = self.samples.named(table, int(which))
-                text = f"{where} has target {label} where outputs are {shown(outputs)}"
-                return text, table.take(which)
+                said = f"{where} has target {label} where outputs are {shown(outputs)}"
+                return said, table.take(which)
         return None
 
 
@@ -340,7 +345,8 @@ def choose(
     # A plain cross-entropy becomes undrift's own, whatever it was given as: that one is compiled,
     # stacked and, for an MLP, differentiated by formula.
     local: LocalLoss
-    if loss is None or (first.classes and plain_cross_entropy(loss, targets)):
+    smoothed = settings_of(loss).get("label_smoothing")
+    if loss is None or (first.classes and not smoothed and alike(loss, targets)):
         local = objective if isinstance(objective, Objective) else CrossEntropy()
         usual = ClassScoring(len(first.classes))
         scoring = usual if wanted is None else Scoring(cross_entropy, wanted)

@@ -264,8 +264,11 @@ def _shared(array: np.ndarray) -> Tensor:
 
 
 class _Dataset(Protocol):
-    def __len__(self) -> int: ...
-    def __getitem__(self, number: int) -> object: ...
+    def __len__(self) -> int:
+        """How many samples there are."""
+
+    def __getitem__(self, number: int) -> object:
+        """One of them."""
 
 
 def _is_dataset(given: object) -> TypeGuard[_Dataset]:

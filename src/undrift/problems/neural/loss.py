@@ -151,15 +151,10 @@ def own_loss(function: Loss, everything: Sequence[Fields]) -> OwnLoss:
     """A user's loss, after a look at the targets of all samples."""
     # By what torch's own losses are known to do: whether any other function is a mean of a number
     # for each sample cannot be found out by calling it.
-    if comparing(function) is not None or _alike(function, everything):
+    if comparing(function) is not None or alike(function, everything):
         return OwnLoss(function, _each(function))
     classes = isinstance(everything[0], Tensor) and not everything[0].is_floating_point()
     return OwnLoss(function, None, target_weights(function) if classes else None)
-
-
-def plain_cross_entropy(function: object, everything: Sequence[Fields]) -> bool:
-    """Whether it is the cross-entropy of all samples alike, as undrift's own is."""
-    return not settings_of(function).get("label_smoothing") and _alike(function, everything)
 
 
 def settings_of(function: object) -> dict[str, Any]:
@@ -215,7 +210,7 @@ def target_weights(function: object) -> TargetWeights | None:
     return TargetWeights(settings.get("weight"), settings.get("ignore_index", IGNORED))
 
 
-def _alike(function: object, everything: Sequence[Fields]) -> bool:
+def alike(function: object, everything: Sequence[Fields]) -> bool:
     """Whether it is a mean of cross-entropies over as many positions of each of these samples."""
     counted = target_weights(function) if _kind(function) in OF_CLASSES[:2] else None
     if counted is None or counted.weight is not None:
