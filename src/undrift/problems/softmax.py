@@ -239,7 +239,15 @@ class SoftmaxOracle(RegressionOracle):
             if inner:
                 small = StepsByNumpy(self.small, lambda: self.inner.numpy(), lr, l2)
                 return small.descend_(y, steps)
-        return super().descend_(y, lr, steps)
+            if not self.is_small:
+                return super().descend_(y, lr, steps)
+            W = y.numpy().reshape(len(y), self.table.classes, -1)
+            slopes = Slopes(self.small, self.columns_in_bits)
+            grad = torch.from_numpy(slopes.found).view_as(y)
+            for _ in steps:
+                slopes.at(W, W, l2)
+                y.sub_(grad, alpha=lr)
+        return y
 
     def some(self, which: slice, exact: bool = False) -> SoftmaxOracle:
         table, dtype = (self.exact, torch.float64) if exact else (self.table, self.dtype)

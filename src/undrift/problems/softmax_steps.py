@@ -226,9 +226,13 @@ class StepsByNumpy(Steps):
     def __init__(self, given: Small, inner: Callable[[], np.ndarray], lr: float, l2: float):
         super().__init__(lr, l2)
         self._given = given._replace(hot=lr * given.hot, weights=lr * given.weights)
-        self._residuals, self._inner = Residuals(self._given), inner
+        self._residuals, self._find = Residuals(self._given), inner
         self._scores = np.zeros_like(given.hot)
         self._sum, self._change = np.empty_like(given.hot), np.empty_like(given.hot)
+
+    @cached_property
+    def _inner(self) -> np.ndarray:
+        return self._find()
 
     def _begin(self, y: Tensor) -> None:
         rows = self._given.rows
@@ -238,7 +242,7 @@ class StepsByNumpy(Steps):
         self._sum[:] = self._residuals.found
 
     def _follow(self) -> None:
-        np.matmul(self._residuals.by_client, self._inner(), out=by_client(self._change))
+        np.matmul(self._residuals.by_client, self._inner, out=by_client(self._change))
         if self._shrinks != 1:
             self._scores *= self._shrinks
             self._sum *= self._shrinks
