@@ -310,7 +310,7 @@ def documented(home: ModuleType, name: str) -> str:
     if inspect.isclass(thing):
         return rst(
             f".. autoclass:: {full}\n   :members:"
-            "\n   :exclude-members: Down, Up, set_fit_request, set_score_request"
+            "\n   :exclude-members: Client, Server, Down, Up, set_fit_request, set_score_request"
             "\n   :inherited-members: BaseEstimator, BaseException, ClassifierMixin, Exception, "
             "Executor, Module, _MetadataRequester"
         )

@@ -80,8 +80,10 @@ class FederatedLogisticRegression(ClassifierMixin, BaseEstimator):  # type: igno
         if kinds < 2:
             raise ValueError("y has one class; logistic regression needs samples of 2 or more")
         if groups is None:
-            text = "one client has all samples: give fit groups (a grid search: set_fit_request)"
-            warnings.warn(text, stacklevel=2)
+            warnings.warn(
+                "one client has all samples: give fit groups (a grid search: set_fit_request)",
+                stacklevel=2,
+            )
         parts = by_group(np.zeros(len(labels)) if groups is None else groups)
         if kinds == 2:
             problem: Logistic | Softmax = Logistic(

@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -304,6 +305,41 @@ def test_a_table_with_words_and_clients(tmp_path, monkeypatch):
     order = [1, 3, 0, 2]
     right = (table.features - table.features.mean(0)) / table.features.std(0)
     np.testing.assert_allclose(rows, -signs * right[order], atol=1e-14)
+    problem = LogisticRegression(**named, standardise=True, intercept=True).build()
+    assert problem.columns == (*table.columns, "intercept")
+    kept = problem.tensors(problem.start())
+    raw = np.column_stack([table.features, np.ones(4)])
+    scaled = (raw - kept["mean"].numpy()) / kept["sd"].numpy()
+    assert np.array_equal(scaled[order], -signs * problem.rows[:-1].numpy())
+    plain = LogisticRegression(**named).build()
+    assert plain.columns == table.columns and {*plain.tensors(plain.start())} == {"x"}
+    assert float(plain.mean) == 0 and float(plain.sd) == 1
+
+
+def test_spaces_around_cells_mean_nothing(tmp_path):
+    spaced = ["age, smoker, label", '60 , never, "yes "', "40,former , no", " 50,never,yes"]
+    plain = [re.sub('[ "]', "", line) for line in spaced]
+    found, same = load(str(csv_file(tmp_path, spaced))), load(str(csv_file(tmp_path, plain)))
+    assert found.columns == same.columns == ("age", "smoker=former", "smoker=never")
+    assert found.features.tolist() == same.features.tolist() and found.classes == ("no", "yes")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("smoker", "never Never"),
+        ("smoker", "never ne\xa0ver"),
+        ("label", "yes YES"),
+        ("site", "A a"),
+    ],
+)
+def test_one_word_in_two_spellings_is_refused(name, words, tmp_path):
+    usual = {"smoker": "never", "label": "yes", "site": "A"}
+    rows = [",".join((usual | {name: word}).values()) for word in words.split(" ")]
+    first, second = sorted(words.split(" "))
+    said = f"{name} has {first!r} and {second!r}, which differ in capitals or spaces alone"
+    with pytest.raises(BadData, match=re.escape(said)):
+        load(str(csv_file(tmp_path, ["smoker,label,site", *rows, "never,no,A"])), group="site")
 
 
 @pytest.mark.parametrize(

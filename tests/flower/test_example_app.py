@@ -1,9 +1,10 @@
-"""The example app runs on a SuperLink and SuperNodes of Flower's, and in its simulation."""
+"""The app of docs/flower-app.md: on SuperNodes of Flower's, in its simulation, in this process."""
 
 import json
 import os
 import subprocess
 import time
+import tomllib
 from contextlib import ExitStack
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -13,10 +14,13 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
+from flwr.app import Context, RecordDict
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import undrift as ud
+from tests.docs.test_blocks import parts
+from tests.flower.own_app import InProcess
 from undrift.engines import Simulate
 from undrift.federate.session import SuperLinkAddress, free_port
 from undrift.federate.supervise import Process
@@ -24,7 +28,7 @@ from undrift.flower.compat import environment as flower_environment
 from undrift.flower.compat import tool, write_connection
 from undrift.methods import Scaffold
 
-APP = Path(__file__).parents[2] / "examples/flower_app"
+PAGE = Path(__file__).parents[2] / "docs/flower-app.md"
 PATIENCE = 180.0
 
 
@@ -50,17 +54,52 @@ def flower(folder, stack, *mode, nodes=0):
     return {**os.environ, **environment}
 
 
-def task():
-    """The file of the example with its model and data."""
-    found = spec_from_file_location("example_task", APP / "task.py")
+@pytest.fixture
+def app(tmp_path):
+    """The folder of the app, with the two files of the page."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for part in parts(PAGE):
+        if part.word == "file":
+            (folder / part.about).write_text(part.code, encoding="utf-8")
+    return folder
+
+
+def loaded(app):
+    """The app as a module."""
+    found = spec_from_file_location("example_app", app / "app.py")
     module = module_from_spec(found)
     found.loader.exec_module(module)
     return module
 
 
+def assert_simulates(example, clients, rounds, saved):
+    """The saved weights are those of the same run by the engine ``simulate``."""
+    data = [*map(example.samples, range(clients))]
+    together = ud.Neural(example.network(), data, loss=F.cross_entropy)
+    first = torch.nn.utils.parameters_to_vector(example.network().parameters()).detach()
+    near = Simulate(Scaffold(lr=0.1), together, steps=5, batch=16, x0=first)
+    for _ in range(rounds):
+        near.run_round()
+    net = example.network()
+    net.load_state_dict(load_file(saved))
+    x = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
+    assert float((x - near.x).norm() / near.x.norm()) < 1e-6
+
+
+@pytest.mark.usefixtures("task", "no_waiting")
+def test_the_app_of_the_page(app):
+    example, saved = loaded(app), app / "model.safetensors"
+    config = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
+    config = config["tool"]["flwr"]["app"]["config"] | {"save": str(saved)}
+    grid = InProcess([example.client] * config["clients"])
+    example.server(grid, Context(1, 0, {}, RecordDict(), config))
+    assert_simulates(example, config["clients"], config["rounds"], saved)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("clients", "simulated"), [(2, False), (3, True)])
-def test_the_app_is_what_simulate_computes(clients, simulated, tmp_path):
+def test_the_app_is_what_simulate_computes(clients, simulated, app, tmp_path):
     if simulated:
         pytest.importorskip("ray", reason="ray is not installed: pip install undrift[simulation]")
     saved = tmp_path / "model.safetensors"
@@ -69,8 +108,8 @@ def test_the_app_is_what_simulate_computes(clients, simulated, tmp_path):
             environment = flower(tmp_path, stack, "--simulation")
         else:
             environment = flower(tmp_path, stack, nodes=clients)
-        command = [tool("flwr"), "run", str(APP), "undrift", "--format", "json", "--run-config"]
-        command += [f"clients={clients} rounds=2 fraction-evaluate=0.0 save='{saved}'"]
+        command = [tool("flwr"), "run", str(app), "undrift", "--format", "json", "--run-config"]
+        command += [f"clients={clients} rounds=2 save='{saved}'"]
         command += ["--federation-config", f"num-supernodes={clients}"] if simulated else []
         run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         assert json.loads(run.stdout)["success"], run.stdout + run.stderr
@@ -80,16 +119,4 @@ def test_the_app_is_what_simulate_computes(clients, simulated, tmp_path):
         logs = "\n".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.log"))
         assert saved.exists(), logs[-5000:]
         time.sleep(0.5)  # until it is whole
-    example = task()
-    torch.manual_seed(0)
-    net = example.Net()
-    together = ud.Neural(
-        example.Net(), [*map(example.samples, range(clients))], loss=F.cross_entropy
-    )
-    first = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
-    near = Simulate(Scaffold(lr=0.1), together, steps=5, batch=16, x0=first)
-    for _ in range(2):
-        near.run_round()
-    net.load_state_dict(load_file(saved))
-    x = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
-    assert float((x - near.x).norm() / near.x.norm()) < 1e-6
+    assert_simulates(loaded(app), clients, 2, saved)

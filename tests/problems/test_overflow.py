@@ -60,6 +60,6 @@ def test_a_network_refuses_them_as_it_is_run(field):
     with pytest.raises(BadParameters) as caught:
         ud.run(ud.FedAvg(lr=0.1), problem, rounds=1)
     assert [*caught.value.problems] == ["train"]
-    said = f"sample 3 of train: its {field} are not finite in float32"
+    said = f"sample 3 of train (client 1): its {field} are not finite in float32"
     assert said in caught.value.problems["train"]
     assert ud.run(ud.FedAvg(lr=1e-90), problem, rounds=1, dtype="float64").status

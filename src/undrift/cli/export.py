@@ -20,7 +20,8 @@ def add(parser: Parser) -> None:
         "Copy the model that a method of a run ended with, or its best (by the metric of best or "
         "stop in the spec, else smallest gap, else highest accuracy, else smallest loss), to a "
         "safetensors file. Of networks it is the module's state_dict, of other problems one vector "
-        '"x".'
+        '"x"; where a table was standardised, also "mean" and "sd" of its columns, whose names are '
+        "in the file's metadata."
     )
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument("method", metavar="METHOD", help="its label in the spec")

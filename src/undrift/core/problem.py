@@ -260,6 +260,8 @@ class Problem(abc.ABC):
     """A caveat printed beside every accuracy, as "JPEG q80"."""
     class_names: tuple[str, ...] = ()
     """The classes of the samples, in the order of :meth:`label_counts`."""
+    columns: tuple[str, ...] = ()
+    """The names of what the entries of x weigh, where they have some."""
     precision: str | None = None
     """Of matrix products on a GPU, where it can be chosen: f32, tf32 or bf16."""
 

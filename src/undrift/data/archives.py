@@ -212,12 +212,11 @@ def _folders(part: Path) -> list[str]:
 def _files(part: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
     folders = ((k, part / name) for k, name in enumerate(classes) if (part / name).is_dir())
     return [
-        (path, k) for k, folder in folders for path in sorted(folder.iterdir()) if _is_image(path)
+        (path, k)
+        for k, folder in folders
+        for path in sorted(folder.iterdir())
+        if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
     ]
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
 def _grey(path: Path) -> bool:

@@ -100,8 +100,7 @@ def reading(what: object, remedy: str = "fetch it again") -> Iterator[None]:
 
 def unpacking(path: Path) -> IO[bytes]:
     """A file to read from, unpacked if its suffix says that it is compressed."""
-    unpack = _UNPACK.get(path.suffix, open)
-    return cast(IO[bytes], unpack(path, "rb"))
+    return cast(IO[bytes], _UNPACK.get(path.suffix, open)(path, "rb"))
 
 
 def allowance(path: Path) -> int:

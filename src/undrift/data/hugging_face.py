@@ -17,10 +17,17 @@ class HFDataset(Protocol):
     """What is needed of ``datasets.Dataset``."""
 
     @property
-    def column_names(self) -> list[str]: ...
-    def __len__(self) -> int: ...
-    def with_format(self, type: str, columns: list[str]) -> HFDataset: ...
-    def __getitem__(self, key: list[int]) -> Mapping[str, np.ndarray]: ...
+    def column_names(self) -> list[str]:
+        """The names of all columns."""
+
+    def __len__(self) -> int:
+        """How many samples it has."""
+
+    def with_format(self, type: str, columns: list[str]) -> HFDataset:
+        """These columns, as arrays of that library."""
+
+    def __getitem__(self, key: list[int]) -> Mapping[str, np.ndarray]:
+        """Several samples, by column."""
 
 
 @runtime_checkable
@@ -28,8 +35,11 @@ class Partitioner(Protocol):
     """What is needed of a partitioner that has its dataset."""
 
     @property
-    def num_partitions(self) -> int: ...
-    def load_partition(self, partition_id: int) -> HFDataset: ...
+    def num_partitions(self) -> int:
+        """How many clients there are."""
+
+    def load_partition(self, partition_id: int) -> HFDataset:
+        """The samples of one client."""
 
 
 class Columns:

@@ -84,11 +84,20 @@ def load_images(
     >>> load_images("digits", subset=(20, 10)).images.shape
     torch.Size([20, 1, 8, 8])
     """
-    pixels = _subset(_read(name, folder), *subset)
     import torch
 
-    images, labels, test_images, test_labels = map(torch.from_numpy, pixels[:4])
-    return ImageSet(images, labels, test_images, test_labels, pixels.classes, name, pixels.note)
+    pixels = _read(name, folder)
+    train = _first(pixels.labels, subset[0], "train")
+    test = _first(pixels.test_labels, subset[1], "test")
+    return ImageSet(
+        torch.from_numpy(pixels.images[train]),
+        torch.from_numpy(pixels.labels[train]),
+        torch.from_numpy(pixels.test_images[test]),
+        torch.from_numpy(pixels.test_labels[test]),
+        pixels.classes,
+        name,
+        pixels.note,
+    )
 
 
 def verify(name: str, folder: str | Path | None = None) -> Verified:
@@ -140,21 +149,11 @@ def _digits() -> Pixels:
 
     values, target = load_digits(return_X_y=True)
     images = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
-    generator = np.random.RandomState(0)  # NumPy promises that its stream never changes
-    order = generator.permutation(len(images))
+    # NumPy promises that this stream never changes.
+    order = np.random.RandomState(0).permutation(len(images))
     train, test = np.split(order, [len(order) * 4 // 5])
     labels = target.astype(np.int64)
     return Pixels(images[train], labels[train], images[test], labels[test], tuple("0123456789"))
-
-
-def _subset(pixels: Pixels, train: int | None, test: int | None) -> Pixels:
-    mine, other = _first(pixels.labels, train, "train"), _first(pixels.test_labels, test, "test")
-    return pixels._replace(
-        images=pixels.images[mine],
-        labels=pixels.labels[mine],
-        test_images=pixels.test_images[other],
-        test_labels=pixels.test_labels[other],
-    )
 
 
 def _first(labels: Labels, count: int | None, part: str) -> Labels | slice:
@@ -190,8 +189,7 @@ def _differences(
     if (found := len(pixels.classes)) != (known := len(card.train)):
         yield f"{card.name} has {found} classes, but the official set has {known}"
         return
-    each_class = (("train", card.train), ("test", card.test))
-    for count, (part, each) in zip(counts, each_class, strict=True):
+    for part, each, count in zip(("train", "test"), (card.train, card.test), counts, strict=True):
         if len(wrong := np.flatnonzero(count != np.array(each))):
             k = wrong[0]
             yield (

@@ -126,11 +126,11 @@ def by_label(
     if not _whole(shards) or shards < 1:
         raise _refused("shards", not_allowed("shards", shards, "whole number >= 1"))
     if clients * shards > total and not allow_empty:
-        text = (
+        raise _refused(
+            "shards",
             f"{clients} clients of {shards} shards need {clients * shards} samples "
-            f"but there are {total}; lower clients or shards"
+            f"but there are {total}; lower clients or shards",
         )
-        raise _refused("shards", text)
     pieces = np.array_split(
         np.concatenate([rng.permutation(m) for m in positions_by_label(labels)]), clients * shards
     )
@@ -179,11 +179,14 @@ def sample_count(samples: ArrayLike, clients: int, allow_empty: bool) -> int:
     """How many samples there are, by their number or by their labels."""
     count = max(samples, 0) if _whole(samples) else len(_array(samples))
     if not _whole(clients) or clients < 1:
-        text = not_allowed("clients", clients, "whole number >= 1: at least one client")
-        raise _refused("clients", text)
+        raise _refused(
+            "clients", not_allowed("clients", clients, "whole number >= 1: at least one client")
+        )
     if clients > count and not allow_empty:
-        text = f"{clients} clients cannot share {count} samples; lower clients or allow empty ones"
-        raise _refused("clients", text)
+        raise _refused(
+            "clients",
+            f"{clients} clients cannot share {count} samples; lower clients or allow empty ones",
+        )
     return count
 
 
@@ -209,11 +212,11 @@ def _array(labels: ArrayLike) -> NDArray[np.generic]:
     except Exception:  # ragged lists, tensors of a GPU: NumPy says so in many ways
         sound = False
     if not sound:
-        text = (
+        raise _refused(
+            "labels",
             "labels must be an array, one label per sample, all of one type and none missing; "
-            f"got {type(labels).__name__}"
+            f"got {type(labels).__name__}",
         )
-        raise _refused("labels", text)
     return found
 
 
@@ -221,11 +224,11 @@ def _refuse_continuous(labels: ArrayLike) -> None:
     """Refuse measured numbers, which would be as many classes as there are samples."""
     labels = np.asarray(labels)
     if labels.dtype.kind == "f" and (labels != np.rint(labels)).any():
-        text = (
+        raise _refused(
+            "labels",
             "these labels are measured numbers, not classes; put them into groups first, as by "
-            "np.digitize, or split them by size or at random"
+            "np.digitize, or split them by size or at random",
         )
-        raise _refused("labels", text)
 
 
 def positions_by_label(labels: ArrayLike) -> list[NDArray[np.int64]]:

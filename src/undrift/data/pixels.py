@@ -111,8 +111,7 @@ def _store(path: Path, pixels: Pixels) -> None:
     from safetensors.numpy import save
 
     arrays = {name: getattr(pixels, name) for name in _ARRAYS}
-    words = json.dumps([pixels.classes, pixels.note])
-    write_whole(path, save(arrays, metadata={"words": words}))
+    write_whole(path, save(arrays, {"words": json.dumps([pixels.classes, pixels.note])}))
 
 
 def _load(path: Path) -> Pixels | None:

@@ -36,7 +36,8 @@ MOST_WORDS = 30
 @dataclasses.dataclass(frozen=True)
 class BinarySet:
     """Features ``[M, d]`` and labels ``[M]`` in {-1, +1}; ``classes`` are what a file has for them,
-    in this order; ``columns`` and ``groups``, the clients of samples, are those of a CSV file.
+    in this order; ``columns`` are the names of the features, where they have some; ``groups``, the
+    clients of samples, are those of a CSV file.
     """
 
     features: NDArray[np.float64]
@@ -72,7 +73,11 @@ def load(
         if name in cards():
             found = federation(name)
             return BinarySet(
-                found.features, np.where(found.target == 1, 1.0, -1.0), name, found.card.classes
+                found.features,
+                np.where(found.target == 1, 1.0, -1.0),
+                name,
+                found.card.classes,
+                found.columns,
             )
         return BinarySet(*_BUNDLED[name](), name)
     path: Path | None = Path(name).expanduser()
@@ -127,8 +132,8 @@ def _find(name: str, folder: Path) -> Path | None:
         raise ValueError(
             f"{name!r} is not the name of a data set; give a plain name and the folder separately"
         )
-    endings = (text + packed for text in ("", ".svmlight") for packed in ("", ".xz", ".bz2", ".gz"))
-    files = [f"{name}{ending}" for ending in endings]
+    packed = ("", ".xz", ".bz2", ".gz")
+    files = [name + text + ending for text in ("", ".svmlight") for ending in packed]
     tried = (place / file for place in _places(folder) for file in files)
     return next((path for path in tried if path.is_file()), None)
 
@@ -187,46 +192,60 @@ def _csv(
 ) -> tuple[NDArray[np.float64], NDArray[np.generic], tuple[str, ...], tuple[str, ...]]:
     """The same of a CSV file, whose labels may be words; the names of columns, and clients."""
     with reading(path, "save it as CSV in UTF-8, with a header"), unpacking(path) as file:
-        rows = list(csv.DictReader(io.StringIO(whole(file, path).decode("utf-8-sig"), newline="")))
-    names = [name for name in (rows[0] if rows else ()) if name]
+        text = io.StringIO(whole(file, path).decode("utf-8-sig"), newline="")
+        rows = list(csv.DictReader(text, skipinitialspace=True))
+    table = {
+        name: [(row[name] or "").strip() for row in rows] for name in (rows or [{}])[0] if name
+    }
     for what, name in (("label", label), ("group", group)):
-        if name and name not in names:
-            there = f'{", ".join(names) or "nothing below a header"}: say which, as {what} = "NAME"'
+        if name and name not in table:
+            there = f'{", ".join(table) or "nothing below a header"}: say which, as {what} = "NAME"'
             raise BadParameters("data", {what: f"{path} has no column {name}, but {there}"})
     columns, wrong = dict[str, list[float]](), list[str]()
-    for name in (name for name in names if name not in (label, group)):
-        cells = [row[name] or "" for row in rows]
+    for name, cells in table.items():
         values, words = [*map(_number, cells)], sorted({*cells} - {""})
-        if any(map(math.isfinite, values)) or not words:
+        lacking = [k for k, cell in enumerate(cells, 1) if not cell]
+        if name in (label, group):
+            _refuse_alike(path, name, words)
+        elif any(map(math.isfinite, values)) or not words:
             columns[name] = values
             lacking = [k for k, value in enumerate(values, 1) if not math.isfinite(value)]
+        elif len(words) > MOST_WORDS:
+            raise BadData(f"{path}: {name} has {len(words)} different words: leave it out")
         else:
+            _refuse_alike(path, name, words)
             columns |= {f"{name}={word}": [cell == word for cell in cells] for word in words}
-            lacking = [k for k, cell in enumerate(cells, 1) if not cell]
-            if len(words) > MOST_WORDS:
-                raise BadData(f"{path}: {name} has {len(words)} different words: leave it out")
         wrong += [f"{name} of row {k}" for k in lacking]
-    for name in filter(None, (label, group)):
-        wrong += [f"{name} of row {k}" for k, row in enumerate(rows, 1) if not row[name]]
     wrong += [f"a cell too many in row {k}" for k, row in enumerate(rows, 1) if None in row]
     if wrong:
         raise BadData(
             f"{path} has {len(wrong)} cells that are empty or no numbers: first "
             f"{', '.join(wrong[:5])}; leave such rows or columns out, or fill them"
         )
-    kinds = [row[label] for row in rows]
-    numbers = np.array([*map(_number, kinds)])
+    numbers = np.array([*map(_number, table[label])])
     return (
         np.array([*columns.values()], dtype=np.float64).T,
-        numbers if np.isfinite(numbers).all() else np.array(kinds),
+        numbers if np.isfinite(numbers).all() else np.array(table[label]),
         tuple(columns),
-        tuple(row[group] for row in rows) if group else (),
+        tuple(table[group]) if group else (),
     )
 
 
-def _number(text: str | None) -> float:
-    """A cell of a CSV file; NaN where there is none."""
+def _refuse_alike(path: Path, name: str, words: list[str]) -> None:
+    """Refuse a column with one word in two spellings, which would count as two."""
+    spelt = dict[str, str]()
+    for word in words:
+        other = spelt.setdefault("".join(word.casefold().split()), word)
+        if other != word:
+            raise BadData(
+                f"{path}: {name} has {other!r} and {word!r}, which differ in capitals or spaces "
+                "alone: write them alike"
+            )
+
+
+def _number(text: str) -> float:
+    """A cell of a CSV file; NaN where it is no number."""
     try:
-        return float(text or "nan")
+        return float(text)
     except ValueError:
         return math.nan

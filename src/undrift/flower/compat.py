@@ -108,11 +108,11 @@ def write_connection(home: Path, place: str, ca: Path | None) -> None:
     security = (
         "insecure = true" if ca is None else f"root-certificates = {json.dumps(str(ca.resolve()))}"
     )
-    text = (
+    (home / "config.toml").write_text(
         f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n"
-        f"[superlink.{CONNECTION}]\naddress = {json.dumps(place)}\n{security}\n"
+        f"[superlink.{CONNECTION}]\naddress = {json.dumps(place)}\n{security}\n",
+        encoding="utf-8",
     )
-    (home / "config.toml").write_text(text, encoding="utf-8")
 
 
 def superlink(host: str, port: int, home: Path, keys: Path | None) -> list[str]:
@@ -146,8 +146,14 @@ def supernode(place: str, ca: Path | None, key: Path | None, port: int) -> list[
 
 def executor(place: str, ca: Path | None, home: Path) -> list[str]:
     """What runs the ServerApps of a SuperLink."""
-    command = [tool("flower-superexec"), *_security(ca), "--runtime-api-address", place]
-    return [*command, "--superexec-auth-secret-file", str(home / "secret")]
+    return [
+        tool("flower-superexec"),
+        *_security(ca),
+        "--runtime-api-address",
+        place,
+        "--superexec-auth-secret-file",
+        str(home / "secret"),
+    ]
 
 
 def _security(ca: Path | None) -> list[str]:

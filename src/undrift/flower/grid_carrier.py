@@ -42,8 +42,9 @@ def unpacked(records: RecordDict) -> Packet:
             content += found[CONTENT].data
         table, digest = json.loads(text), record["digest"]
     except (KeyError, TypeError, ValueError) as error:
-        text = "not a message of undrift federate or undrift.flower.strategy"
-        raise ValueError(f"{text} ({error!r})") from None
+        raise ValueError(
+            f"not a message of undrift federate or undrift.flower.strategy ({error!r})"
+        ) from None
     if not isinstance(table, dict) or digest != _digest(text, content):
         raise ValueError("not the message of undrift that was sent: it was changed on its way")
     return Packet(table, content)

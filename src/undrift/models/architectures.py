@@ -25,39 +25,28 @@ def mlp(channels: int, size: int, classes: int, *, hidden: Sequence[int] = (200,
     return Net(trunk, nn.Flatten(), nn.Linear(widths[-1], classes))
 
 
-def cnn(channels: int, size: int, classes: int) -> Net:
-    """FedRecu's network as its code has it: no dropout, a hidden layer of 84."""
-    return _convolutional(channels, size, classes, (32, 64, 128), kernel=5, padding=1, hidden=84)
-
-
-def cnn_paper(channels: int, size: int, classes: int, *, dropout: float = 0.25) -> Net:
-    """FedRecu's network as in its paper, with 3x3 kernels that keep the size (it names none)."""
-    return _convolutional(
-        channels, size, classes, (32, 64, 128), kernel=3, padding=1, hidden=256, dropout=dropout
-    )
-
-
 def cnn_small(
     channels: int, size: int, classes: int, *, widths: Sequence[int] = (8, 16), hidden: int = 32
 ) -> Net:
     """Small enough for a CPU: 5x5 convolutions, or padded 3x3 ones for the smallest images."""
     kernel, padding = (5, 0) if _side(size, len(widths), 5, 0) > 0 else (3, 1)
-    return _convolutional(
-        channels, size, classes, widths, kernel=kernel, padding=padding, hidden=hidden
+    return cnn(
+        channels, size, classes, widths=widths, kernel=kernel, padding=padding, hidden=hidden
     )
 
 
-def _convolutional(
+def cnn(
     channels: int,
     size: int,
     classes: int,
-    widths: Sequence[int],
     *,
     kernel: int,
-    padding: int,
     hidden: int,
+    widths: Sequence[int] = (32, 64, 128),
+    padding: int = 1,
     dropout: float = 0.0,
 ) -> Net:
+    """Convolutions with ReLU and pooling, then a hidden layer."""
     side = _side(size, len(widths), kernel, padding)
     if side < 1:
         raise ValueError(

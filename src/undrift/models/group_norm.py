@@ -102,7 +102,8 @@ class _Kept(Protocol):
     saved_tensors: tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
     relu: bool
 
-    def save_for_backward(self, *tensors: Tensor | None) -> None: ...
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep these."""
 
 
 def _keep(
@@ -182,7 +183,11 @@ def group_norms_fused(net: nn.Module) -> nn.Module | None:
         return None
     net = copy.deepcopy(net)
     for layer in net.modules():
-        if type(layer) is nn.GroupNorm and layer.affine and _width(layer) <= WIDEST:
+        if (
+            type(layer) is nn.GroupNorm
+            and layer.affine
+            and layer.num_channels // layer.num_groups <= WIDEST
+        ):
             layer.__class__ = FusedGroupNorm
         elif type(layer) is nn.Sequential:
             layer.__class__ = FusedSequential
@@ -190,7 +195,3 @@ def group_norms_fused(net: nn.Module) -> nn.Module | None:
         if type(layer) is BasicBlock and isinstance(layer.residual[-1], FusedGroupNorm):
             layer.__class__ = FusedBasicBlock
     return net if any(isinstance(layer, FusedGroupNorm) for layer in net.modules()) else None
-
-
-def _width(layer: nn.GroupNorm) -> int:
-    return layer.num_channels // layer.num_groups

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 registry: dict[str, tuple[str, Mapping[str, object]]] = {
     "linear": ("mlp", {"hidden": ()}),
     "mlp": ("mlp", {}),
-    "cnn": ("cnn", {}),
-    "cnn-paper": ("cnn_paper", {}),
+    # FedRecu's network as its code has it, and as in its paper, which names no size of kernels.
+    "cnn": ("cnn", {"kernel": 5, "hidden": 84}),
+    "cnn-paper": ("cnn", {"kernel": 3, "hidden": 256, "dropout": 0.25}),
     "cnn-small": ("cnn_small", {}),
     "resnet18": ("resnet18", {"stem": "7x7"}),
     "resnet18-3x3": ("resnet18", {"stem": "3x3"}),

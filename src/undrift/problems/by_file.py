@@ -57,8 +57,9 @@ def own_problem(maker: Callable[..., object], declared: type) -> type[OwnProblem
     """
     name = declared.__name__
     if taken := [p for p in hints(declared) if p in TAKEN]:
-        text = "is a word of undrift's own: choose another name"
-        raise ValueError(f"the parameter {taken[0]} of {name} {text}")
+        raise ValueError(
+            f"the parameter {taken[0]} of {name} is a word of undrift's own: choose another name"
+        )
     seeded = "seed" in hints(declared)
     body: dict[str, object] = {
         "__doc__": declared.__doc__ or f"The problem of {name}.",

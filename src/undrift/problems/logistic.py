@@ -40,6 +40,8 @@ class Logistic(Regression[LogisticBlock]):
     """
 
     pooled = True
+    mean, sd = torch.zeros(()), torch.ones(())
+    """What was taken from a table's columns, and what they were then divided by."""
 
     def __init__(
         self, features: Values, labels: Values, parts: Sequence[ArrayLike], l2: float | None = None
@@ -60,6 +62,10 @@ class Logistic(Regression[LogisticBlock]):
         twin = copy.copy(self)
         twin.weight = clients / total
         return twin
+
+    def tensors(self, x: Tensor) -> dict[str, Tensor]:
+        scaled = {"mean": self.mean, "sd": self.sd} if self.mean.dim() else {}
+        return super().tensors(x) | scaled
 
     def digest(self) -> str:
         return digest("logistic", self.rows, self.held.first, self.held.sizes, self.l2)

@@ -271,21 +271,18 @@ class Quadratic(QuadraticForm):
         self._components = [narrowed(name, part, dtype, device) for name, part in named]
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
-        sample = ComponentSampler(members, *self._components) if self._components else None
-        return QuadraticOracle(members, self._H, self._minus_q, sample, self.beta, self.noise)
+        given = members, self._H, self._minus_q
+        if not self._components:
+            return QuadraticOracle(*given, None, self.beta, self.noise)
+        components = [part.flatten(0, 1) for part in self._components]
+        held = Ragged.blocks(members, self.samples[0])
 
+        def sample(y: Tensor, batch: Tensor) -> Tensor:
+            (A, q), y = (held.drawn(part, batch) for part in components), y.unsqueeze(1)
+            g = (A * y if A.ndim == q.ndim else (A @ y.unsqueeze(-1)).squeeze(-1)) - q
+            return torch.bmm(weights(batch, g.dtype).unsqueeze(1), g).squeeze(1)
 
-class ComponentSampler:
-    """Mean gradients over the components of a mini-batch, from those of all clients."""
-
-    def __init__(self, members: np.ndarray, A: Tensor, q: Tensor):
-        self.A, self.q = A.flatten(0, 1), q.flatten(0, 1)
-        self.held = Ragged.blocks(members, q.shape[1])
-
-    def __call__(self, y: Tensor, batch: Tensor) -> Tensor:
-        A, q, y = self.held.drawn(self.A, batch), self.held.drawn(self.q, batch), y.unsqueeze(1)
-        g = (A * y if A.ndim == q.ndim else (A @ y.unsqueeze(-1)).squeeze(-1)) - q
-        return torch.bmm(weights(batch, g.dtype).unsqueeze(1), g).squeeze(1)
+        return QuadraticOracle(*given, sample, self.beta, self.noise)
 
 
 class LeastSquares(QuadraticForm):
@@ -332,7 +329,15 @@ class LeastSquares(QuadraticForm):
         self._gram = narrowed("A'A", torch.bmm(self.A.mT, self.A), dtype, device)
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
-        sample = RowSampler(members, self._A, self._b)
+        rows, targets = self._A.flatten(0, 1), self._b.flatten()
+        held = Ragged.blocks(members, self.samples[0])
+
+        def sample(y: Tensor, batch: Tensor) -> Tensor:
+            A, b = held.drawn(rows, batch), held.drawn(targets, batch)
+            residual = (A @ y.unsqueeze(-1)).squeeze(-1) - b
+            weight = held.most * weights(batch, y.dtype)
+            return torch.bmm((weight * residual).unsqueeze(1), A).squeeze(1)
+
         return QuadraticOracle(members, self._gram, self._minus_q, sample)
 
 
@@ -380,19 +385,6 @@ class Ridge(QuadraticForm):
             return torch.bmm(residual.unsqueeze(1), A).squeeze(1) + self.l2 * y
 
         return QuadraticOracle(members, self._H, self._minus_q, sample)
-
-
-class RowSampler:
-    """Gradients over the rows of a mini-batch, scaled up to all rows of a client."""
-
-    def __init__(self, members: np.ndarray, A: Tensor, b: Tensor):
-        self.A, self.b, self.held = A.flatten(0, 1), b.flatten(), Ragged.blocks(members, b.shape[1])
-
-    def __call__(self, y: Tensor, batch: Tensor) -> Tensor:
-        A, b = self.held.drawn(self.A, batch), self.held.drawn(self.b, batch)
-        residual = (A @ y.unsqueeze(-1)).squeeze(-1) - b
-        weight = self.held.most * weights(batch, y.dtype)
-        return torch.bmm((weight * residual).unsqueeze(1), A).squeeze(1)
 
 
 def directions(key: Tensor, y: Tensor) -> Tensor:

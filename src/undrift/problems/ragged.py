@@ -142,8 +142,9 @@ def positions(parts: Sequence[ArrayLike], total: int) -> list[np.ndarray]:
         raise ValueError("parts is empty; a federation needs at least one client")
     held = np.unique(np.concatenate(found))
     if len(held) == held[-1] + 1 < total:  # as made from labels of the first samples alone
-        text = f"the last {total - len(held)} of {total} samples belong to no client"
-        warnings.warn(text, stacklevel=4)
+        warnings.warn(
+            f"the last {total - len(held)} of {total} samples belong to no client", stacklevel=4
+        )
     return found
 
 

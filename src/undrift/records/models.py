@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -72,6 +73,8 @@ def keep(
             wanted.append((best.x, {**about, **best.about, "which": "best"}))
     for model, facts in wanted:
         words = {key: str(value) for key, value in facts.items()}
+        if problem.columns:
+            words["columns"] = json.dumps(problem.columns)
         format.write(folder.file(files[words["which"]]), problem.tensors(model), words)
     return files
 

@@ -57,8 +57,9 @@ class Named(Record):
     def build(self, objective: Objective | None = None) -> Problem:
         """The problem itself, with this local loss where :attr:`objectives` is true."""
         if objective is not None:
-            text = f"{self.name} has a loss of its own: leave out objective"
-            raise BadParameters(self.name, {"objective": text})
+            raise BadParameters(
+                self.name, {"objective": f"{self.name} has a loss of its own: leave out objective"}
+            )
         return self.make()
 
     def make(self) -> Problem:

@@ -74,14 +74,18 @@ class Images(Named):
     def conditions(self) -> dict[str, str]:
         problems = {}
         if self.hidden is not None and self.model not in ("mlp", "cnn-small"):
-            text = f"is for mlp and cnn-small; leave it out for {self.model}"
-            problems["hidden"] = f"hidden = {self.hidden} {text}"
+            problems["hidden"] = (
+                f"hidden = {self.hidden} is for mlp and cnn-small; leave it out for {self.model}"
+            )
         if self.augment != "none" and self.data not in ("cifar10", "cifar100", "tiny-imagenet"):
-            text = f"is made for cifar10, cifar100 and tiny-imagenet; leave it out for {self.data}"
-            problems["augment"] = f"augment = {self.augment!r} {text}"
+            problems["augment"] = (
+                f"augment = {self.augment!r} is made for cifar10, cifar100 and tiny-imagenet; "
+                f"leave it out for {self.data}"
+            )
         if self.own_network and self.projection:
-            text = f"is for the networks of undrift; leave it out for {self.model}"
-            problems["projection"] = f"projection {text}"
+            problems["projection"] = (
+                f"projection is for the networks of undrift; leave it out for {self.model}"
+            )
         for name in ("folder", "train", "test") if self.own_data else ():
             if getattr(self, name) is not None:
                 problems[name] = f"{name} is for the data sets of undrift; leave it out"

@@ -42,8 +42,9 @@ class RandomQuadratic(Named):
     def conditions(self) -> dict[str, str]:
         if self.mu <= self.L:
             return {}
-        text = f"mu = {self.mu:g} exceeds L = {self.L:g}; eigenvalues are drawn between them"
-        return {"mu": text}
+        return {
+            "mu": f"mu = {self.mu:g} exceeds L = {self.L:g}; eigenvalues are drawn between them"
+        }
 
     def make(self) -> Quadratic:
         import numpy as np
@@ -86,8 +87,10 @@ class FedRedQuadratic(Named):
     def conditions(self) -> dict[str, str]:
         if self.dim > 1:
             return {}
-        text = "dim = 1 is not allowed: the smallest and the largest eigenvalue need two dimensions"
-        return {"dim": text}
+        return {
+            "dim": "dim = 1 is not allowed: the smallest and the largest eigenvalue need two "
+            "dimensions"
+        }
 
     def make(self) -> Quadratic:
         import numpy as np

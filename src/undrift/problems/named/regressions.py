@@ -139,6 +139,9 @@ class LogisticRegression(OnData):
         return dataclasses.replace(self, data=Path(os.path.relpath(file)).as_posix())
 
     def make(self) -> Logistic:
+        import numpy as np
+        import torch
+
         from undrift.data.partition import by_group
         from undrift.data.tables import load
         from undrift.problems.logistic import Logistic
@@ -149,9 +152,18 @@ class LogisticRegression(OnData):
         parts = by_group(table.groups) if self.group else self.parts(table.labels)
         if len(parts) != self.clients:
             raise ValueError(f"{self.group} has {len(parts)} values: give clients = {len(parts)}")
-        features = with_ones(standard(table.features, self.standardise), self.intercept)
+        features, width = with_ones(table.features, self.intercept), table.features.shape[1]
+        mean, sd = np.zeros(features.shape[1]), np.ones(features.shape[1])
+        if self.standardise:
+            mean[:width], sd[:width] = table.features.mean(0), table.features.std(0)
+            sd[sd == 0] = 1
+            features = (features - mean) / sd
         problem = Logistic(features, table.labels, parts, self.l2)
         problem.class_names = table.classes
+        if table.columns:
+            problem.columns = table.columns + ("intercept",) * self.intercept
+        if self.standardise:
+            problem.mean, problem.sd = torch.from_numpy(mean), torch.from_numpy(sd)
         return problem
 
 
@@ -203,12 +215,6 @@ class RidgeRegression(OnData):
         found = federation(self.data)
         parts = self.parts(found.target)
         return Ridge(with_ones(found.features, self.intercept), found.target, parts, self.l2)
-
-
-def standard(features: NDArray[np.float64], wanted: bool) -> NDArray[np.float64]:
-    """Features, of mean 0 and standard deviation 1 if that is wanted."""
-    spread = features.std(0)
-    return (features - features.mean(0)) / (spread + (spread == 0)) if wanted else features
 
 
 def with_ones(features: NDArray[np.float64], wanted: bool) -> NDArray[np.float64]:

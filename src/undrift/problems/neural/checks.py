@@ -19,20 +19,20 @@ from torch.utils._pytree import tree_leaves
 
 from undrift.core.params import BadParameters, about
 from undrift.data.augment import Pipeline
-from undrift.data.files import brief
 from undrift.models.batch_norm import refuse_batch_statistics
 from undrift.models.net import Net, where
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
-from undrift.problems.neural.data import Fields, Output, SampleRows, count, shown
+from undrift.problems.neural.data import ClientData, Output, SampleRows, cat, count, shown
 from undrift.problems.neural.loss import (
     ANSWERS,
     LocalLoss,
     OwnLoss,
+    about_loss,
+    alike,
     called,
     comparing,
     own_loss,
-    plain_cross_entropy,
     refuse_value,
     settings_of,
     target_weights,
@@ -90,7 +90,6 @@ INPUTS = (
 )
 
 
-WRAPPED = nn.DataParallel, nn.parallel.DistributedDataParallel, torch.jit.ScriptModule
 NETWORK = (
     Mistake(
         lambda module: not isinstance(module, nn.Module),
@@ -98,7 +97,13 @@ NETWORK = (
         "the network, the first argument, must be a torch.nn.Module, as nn.Linear(4, 1) is",
     ),
     Mistake(
-        lambda module: isinstance(module, WRAPPED) or hasattr(module, "_orig_mod"),
+        lambda module: (
+            isinstance(
+                module,
+                nn.DataParallel | nn.parallel.DistributedDataParallel | torch.jit.ScriptModule,
+            )
+            or hasattr(module, "_orig_mod")
+        ),
         "module",
         "the network was wrapped or compiled; give the module that was, before DataParallel, "
         "torch.jit or torch.compile",
@@ -173,8 +178,7 @@ class FirstPass(NamedTuple):
     rows: SampleRows
     outputs: Output
     """In evaluation mode."""
-    targets: list[Fields]
-    """All those of training and of test data."""
+    samples: ClientData
     names: tuple[str, ...] | None = None
     """Those of the classes, where the data have them."""
 
@@ -187,17 +191,25 @@ class FirstPass(NamedTuple):
             return ()
         return self.names or tuple(map(str, range(outputs.shape[1])))
 
-    @property
-    def in_range(self) -> bool:
-        """Whether all targets of a loss of classes that it does not ignore number outputs."""
+    def stray(self, ignored: int | None = None) -> tuple[str, SampleRows] | None:
+        """The first sample whose target is not ``ignored`` and numbers no output; in words too."""
         # On a GPU a class that is out of range breaks the process, without a word about which.
-        counted = target_weights(self.loss)
-        if (self.loss is not None and counted is None) or getattr(self.outputs, "ndim", 0) < 2:
-            return True
-        whole = [y for y in self.targets if isinstance(y, Tensor) and not y.is_floating_point()]
-        kept = [y if counted is None else y[y != counted.ignore_index] for y in whole]
-        ends = [(int(y.min()), int(y.max())) for y in kept if y.numel()]
-        return all(low >= 0 and high < self.outputs.shape[1] for low, high in ends)
+        outputs = self.outputs
+        if not isinstance(outputs, Tensor) or outputs.dim() < 2:
+            return None
+        for table in filter(None, (self.samples.train, self.samples.test)):
+            y = table.y
+            if not isinstance(y, Tensor) or y.is_floating_point():
+                continue
+            wrong = (y < 0) | (y >= outputs.shape[1])
+            if ignored is not None:
+                wrong &= y != ignored
+            if len(places := wrong.nonzero()):
+                which, label = places[0, :1], int(y[tuple(places[0])])
+                where = self.samples.named(table, int(which))
+                said = f"{where} has target {label} where outputs are {shown(outputs)}"
+                return said, table.take(which)
+        return None
 
 
 CLASSES = (
@@ -258,12 +270,6 @@ LOSS = (
         f"objective {CLASSES}; give loss= for others",
     ),
     Mistake(
-        lambda first: not first.in_range,
-        "loss",
-        "some targets are no numbers of outputs; number classes from 0, and give the network an "
-        "output for each",
-    ),
-    Mistake(
         lambda first: (
             comparing(first.loss) is not None
             and getattr(first.outputs, "shape", 0) != getattr(first.rows.y, "shape", 1)
@@ -295,6 +301,11 @@ def refuse_first(first: FirstPass) -> None:
     """Refuse a loss that does not go with the network and its data."""
     words = {"targets": shown(first.rows.y), "outputs": shown(first.outputs)}
     refuse(LOSS, first, loss=called(first.loss), **words)
+    counted = target_weights(first.loss)
+    classes = first.loss is None or counted is not None
+    if classes and (stray := first.stray(None if counted is None else counted.ignore_index)):
+        text = f"{stray[0]}: number classes from 0, and give the network an output for each"
+        raise BadParameters("Neural", {"loss": text})
 
 
 def repeatable(who: str, work: Callable[[], Result], draws: bool = False) -> tuple[Result, bool]:
@@ -328,12 +339,14 @@ def choose(
         wanted = None if metrics is None else chosen(metrics)
     with about("Neural", "module"):
         outputs = _outputs(placed.network, rows)
-    first = FirstPass(placed.network.net, loss, objective, rows, outputs, targets, names)
+    first = FirstPass(placed.network.net, loss, objective, rows, outputs, samples, names)
     refuse_first(first)
+    stray = first.stray()
     # A plain cross-entropy becomes undrift's own, whatever it was given as: that one is compiled,
     # stacked and, for an MLP, differentiated by formula.
     local: LocalLoss
-    if loss is None or (first.classes and plain_cross_entropy(loss, targets)):
+    smoothed = settings_of(loss).get("label_smoothing")
+    if loss is None or (first.classes and not smoothed and alike(loss, targets)):
         local = objective if isinstance(objective, Objective) else CrossEntropy()
         usual = ClassScoring(len(first.classes))
         scoring = usual if wanted is None else Scoring(cross_entropy, wanted)
@@ -345,6 +358,10 @@ def choose(
         with about("Neural", "loss"):
             function = own.to(placed.dtype, placed.device).function
             repeatable("the loss", lambda: _try_loss(placed, function, first.rows))
+        # Such a target may mean something to a loss of one's own: only trying it tells.
+        if stray is not None:
+            with about("Neural", "loss", f"{stray[0]}: "):
+                _try_loss(placed, function, cat([first.rows, placed.prepared(stray[1])]))
     with about("Neural", "metrics"):
         scoring.counted |= try_metrics(scoring.metrics, first.outputs, first.rows.y)
         # Not the user's own, which may need more samples than these, as one of each class.
@@ -357,8 +374,7 @@ def choose(
             outputs = placed.network.trial(rows.x, training=False)
             refuse_first(first._replace(rows=rows, outputs=outputs))
             try_metrics(scoring.metrics, outputs, rows.y)
-    labelled = first.classes and first._replace(loss=None).in_range
-    return local, scoring, first.classes if labelled else ()
+    return local, scoring, () if stray else first.classes
 
 
 def _outputs(network: FlatNetwork, rows: SampleRows) -> Output:
@@ -376,22 +392,16 @@ def _outputs(network: FlatNetwork, rows: SampleRows) -> Output:
 
 def _try_loss(placed: Placed, function: Callable[..., Tensor], rows: SampleRows) -> None:
     """Refuse a loss that cannot be differentiated by the weights of the network."""
-    network, key, name = placed.network, torch.zeros((), dtype=torch.int64), called(function)
+    network, key = placed.network, torch.zeros((), dtype=torch.int64)
     with torch.enable_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # training warns too, where the user sees it
         weights = network.start.to(placed.dtype).requires_grad_()
         outputs: Output = network.bound(weights, network.own(training=True), key)(rows.x)
-        try:
+        with about_loss(function, outputs, rows.y):
             value = function(outputs, rows.y)
-            refuse_value(name, value)
+            refuse_value(called(function), value)
             # A loss of detached outputs has a value and no gradient: training would stand still.
             torch.autograd.grad(value, weights)
-        except Exception as error:  # a user's function may fail in any way
-            text = (
-                f"{name} is called as loss(outputs, targets) and cannot be differentiated by the "
-                f"network's weights for {shown(outputs)} and {shown(rows.y)}: {brief(error)}"
-            )
-            raise BadParameters("Neural", {"loss": text}) from error
 
 
 def _scoring(

@@ -67,7 +67,7 @@ class Captured:
         self.inputs = tuple(None if t is None else t.clone() for t in inputs)
         self.streams: list[torch.cuda.Stream] = []
         if way == "streams":
-            self.streams = [_stream() for _ in y]
+            self.streams = [torch.cuda.Stream() for _ in y]  # type: ignore[no-untyped-call]
         self.steps: dict[Any, Any] = {}
         self.refused: set[Any] = set()
         # Local steps recorded around this gradient allocate from the same pool: they never run at
@@ -139,7 +139,7 @@ class Captured:
         """``work`` as a CUDA graph, with its result: memory that every replay writes anew."""
         # torch asks for some passes on another stream before a capture: they compile, choose
         # algorithms and allocate workspaces, none of which may happen while a graph is recorded.
-        side = _stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with _without_cudnn_attention(), warnings.catch_warnings():
             # The first pass compiles: torch's advice about that is not for those who call undrift,
@@ -163,7 +163,7 @@ class Captured:
 
     def seconds(self) -> float:
         """Time of one replay."""
-        start, end = (_event() for _ in range(2))
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         self.graph.replay()  # the first replay uploads the graph
         start.record()
         for _ in range(3):
@@ -214,14 +214,6 @@ class Captured:
                 value = self.loss(*arguments)
             found = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
         return list(found)
-
-
-def _stream() -> torch.cuda.Stream:
-    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
-
-
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

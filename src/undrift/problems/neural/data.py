@@ -100,6 +100,13 @@ class ClientData(NamedTuple):
             test = train if test is self.train else test.to(device)
         return self._replace(train=train, test=test)
 
+    def named(self, table: SampleRows, sample: int) -> str:
+        """A sample of a table in words, with the client that has it."""
+        held = (self.train, self.parts), (self.test, self.test_parts or [])
+        parts = [pair for own, some in held if own is table for pair in enumerate(some)]
+        who = [f" (client {client})" for client, part in parts if sample in part]
+        return f"sample {sample} of {'train' if table is self.train else 'test'}{''.join(who[:1])}"
+
     def refuse_overflow(self, dtype: torch.dtype) -> None:
         """Refuse NaN and numbers that are infinite in ``dtype``."""
         short = str(dtype).removeprefix("torch.")
@@ -112,10 +119,10 @@ class ClientData(NamedTuple):
                         # Of the ends alone, which are NaN if any number is: no copy is made.
                         if not torch.stack(v.aminmax()).to(dtype).isfinite().all():
                             sound = v.to(dtype).isfinite().view(len(v), -1).all(1)
-                            where = f"sample {int(sound.int().argmin())} of {field}: its {name}"
+                            where = self.named(table, int(sound.int().argmin()))
                             raise ValueError(
-                                f"{where} are not finite in {short}; leave it out, scale it, or "
-                                "fill in what was not measured"
+                                f"{where}: its {name} are not finite in {short}; leave it out, "
+                                "scale it, or fill in what was not measured"
                             )
 
 
@@ -257,8 +264,11 @@ def _shared(array: np.ndarray) -> Tensor:
 
 
 class _Dataset(Protocol):
-    def __len__(self) -> int: ...
-    def __getitem__(self, number: int) -> object: ...
+    def __len__(self) -> int:
+        """How many samples there are."""
+
+    def __getitem__(self, number: int) -> object:
+        """One of them."""
 
 
 def _is_dataset(given: object) -> TypeGuard[_Dataset]:

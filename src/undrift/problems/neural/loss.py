@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from undrift.core.params import about
+from undrift.core.params import BadParameters
+from undrift.data.files import brief
 from undrift.objectives.base import Batch, Need, Network, Objective, Others
-from undrift.problems.neural.data import Fields, Output, count, mapped
+from undrift.problems.neural.data import Fields, Output, count, mapped, shown
 
 Loss = Callable[[Output, Fields], Tensor]
 """Of a network's outputs and the targets of a mini-batch: one number."""
@@ -106,7 +108,7 @@ class OwnLoss:
             sums = values.double().reshape(len(targets), -1).sum(1)
             return Totals(sums, self.counted.counts(targets))
         if self.each is None:
-            with about("Neural", "loss"):
+            with about_loss(self.function, outputs, targets):
                 value = self.function(outputs, targets)
                 refuse_value(called(self.function), value)
                 return value.expand(count(targets))
@@ -129,19 +131,30 @@ def called(function: object) -> str:
     return str(getattr(plain, "__name__", type(plain).__name__))
 
 
+@contextmanager
+def about_loss(function: object, outputs: Output, targets: Fields) -> Iterator[None]:
+    """Whatever a user's loss of these fails with is wrong with ``loss``."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        text = (
+            f"{called(function)} is called as loss(outputs, targets) and gives no number, or none "
+            "that can be differentiated by the network's weights, for "
+            f"{shown(outputs)} and {shown(targets)}: {brief(error)}"
+        )
+        raise BadParameters("Neural", {"loss": text}) from error
+
+
 def own_loss(function: Loss, everything: Sequence[Fields]) -> OwnLoss:
     """A user's loss, after a look at the targets of all samples."""
     # By what torch's own losses are known to do: whether any other function is a mean of a number
     # for each sample cannot be found out by calling it.
-    if comparing(function) is not None or _alike(function, everything):
+    if comparing(function) is not None or alike(function, everything):
         return OwnLoss(function, _each(function))
     classes = isinstance(everything[0], Tensor) and not everything[0].is_floating_point()
     return OwnLoss(function, None, target_weights(function) if classes else None)
-
-
-def plain_cross_entropy(function: object, everything: Sequence[Fields]) -> bool:
-    """Whether it is the cross-entropy of all samples alike, as undrift's own is."""
-    return not settings_of(function).get("label_smoothing") and _alike(function, everything)
 
 
 def settings_of(function: object) -> dict[str, Any]:
@@ -197,7 +210,7 @@ def target_weights(function: object) -> TargetWeights | None:
     return TargetWeights(settings.get("weight"), settings.get("ignore_index", IGNORED))
 
 
-def _alike(function: object, everything: Sequence[Fields]) -> bool:
+def alike(function: object, everything: Sequence[Fields]) -> bool:
     """Whether it is a mean of cross-entropies over as many positions of each of these samples."""
     counted = target_weights(function) if _kind(function) in OF_CLASSES[:2] else None
     if counted is None or counted.weight is not None:

@@ -110,13 +110,6 @@ class Placed:
         return self.mixes or (isinstance(self.objective, OwnLoss) and self.objective.alone)
 
     @property
-    def by_rows(self) -> bool:
-        """Whether a gradient is of one network at a time, its convolutions by rows."""
-        network = self.network
-        single = not self.stacked and self.precision != "bf16"
-        return single and network.by_rows and network.channels_last
-
-    @property
     def slope(self) -> Slope:
         """The derivative of the loss in the outputs, where the gradient is by formula."""
         if isinstance(self.objective, OwnLoss):
@@ -237,7 +230,11 @@ class NeuralOracle(Oracle):
 
     def __init__(self, placed: Placed, parts: Sequence[np.ndarray], label_counts: Tensor | None):
         self.placed = placed
-        self.net = placed.network.own(training=True, form="rows" if placed.by_rows else "plain")
+        network = placed.network
+        # By rows only where a gradient is of one network at a time, and not in bf16.
+        single = not placed.stacked and placed.precision != "bf16"
+        by_rows = single and network.by_rows and network.channels_last
+        self.net = network.own(training=True, form="rows" if by_rows else "plain")
         self.sizes = [len(part) for part in parts]
         rows = [torch.from_numpy(part) for part in parts]
         self.rows = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(placed.device)

@@ -296,8 +296,10 @@ class Neural(Problem):
     def weight_of(self, metric: str) -> int:
         """Test samples count alike, and so do clients where metrics are of training samples."""
         if metric.removeprefix(OF_TRAINING) in self.placed.scoring.overall:
-            text = f"{metric} is of all samples at once, and no mean of what clients find apart"
-            raise Unsupported(f"{text}: leave it out of metrics where clients keep their data")
+            raise Unsupported(
+                f"{metric} is of all samples at once, and no mean of what clients find apart: "
+                "leave it out of metrics where clients keep their data"
+            )
         test = self.placed.samples.test
         return 1 if test is None or metric.startswith(OF_TRAINING) else count(test.x)
 
@@ -322,8 +324,7 @@ class Neural(Problem):
         passes = [(given, piece) for given in self._sets().values() for piece in given.passes]
         some = passes[len(passes) * part // parts : len(passes) * (part + 1) // parts]
         rows = [evaluated(*judged, given, piece, self.device) for given, piece in some]
-        width = 2 * len(self.placed.scoring.names)
-        nothing = torch.zeros(0, width, dtype=torch.float64, device=self.device)
+        nothing = torch.zeros(0, 2 * len(judged[2].names), dtype=torch.float64, device=self.device)
         return torch.stack(rows) if rows else nothing
 
     def of_pieces(self, pieces: Tensor, x: Tensor) -> dict[str, float]:
