@@ -103,6 +103,6 @@ class FedSpeed(Method):
 
     def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
         if self.server_dual == "active" or not self.correct:
-            return self.Server(x=up.y, g=0 * s.g)
+            return self.Server(x=up.y, g=0 * s.g)  # g is for server_dual = "all" alone
         g = s.g - cohort.fraction * (up.y - s.x) / self.lam
         return self.Server(x=up.y - self.lam * g, g=g)
