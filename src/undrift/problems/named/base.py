@@ -88,12 +88,9 @@ def split(
     from undrift.core.streams import Streams
     from undrift.data import paper_partitions, partition
 
-    rng = Streams(seed).at("data")
-    if how == "iid":
-        return partition.iid(labels, clients, rng)
-    if how == "by-label":
-        return partition.by_label(labels, clients, rng, shards=shards)
-    by_dirichlet: dict[str, Callable[..., Parts]] = {
+    ways: dict[str, Callable[..., Parts]] = {
+        "iid": partition.iid,
+        "by-label": partition.by_label,
         "dirichlet": partition.dirichlet,
         "dirichlet-balanced": partition.dirichlet_balanced,
         "fedspeed": paper_partitions.fedspeed,
@@ -101,4 +98,5 @@ def split(
         "fedacg": paper_partitions.fedacg,
         "fedrecu": paper_partitions.fedrecu,
     }
-    return by_dirichlet[how](labels, clients, rng, beta=beta)
+    own = {"iid": {}, "by-label": {"shards": shards}}.get(how, {"beta": beta})
+    return ways[how](labels, clients, Streams(seed).at("data"), **own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from undrift.problems.softmax import Softmax
 
 
+APART = 1e3
+"""Times that a column of a file may be larger than another before a run warns of it."""
 Pair = Annotated[
     list[float], Rule("a list of two different numbers", lambda two: len(two) == 2 == len({*two}))
 ]
@@ -154,6 +157,13 @@ class LogisticRegression(OnData):
             raise ValueError(f"{self.group} has {len(parts)} values: give clients = {len(parts)}")
         features, width = with_ones(table.features, self.intercept), table.features.shape[1]
         mean, sd = np.zeros(features.shape[1]), np.ones(features.shape[1])
+        sizes = np.abs(table.features).max(0, initial=0)
+        apart = sizes.max(initial=0) / sizes[sizes > 0].min(initial=np.inf)
+        if apart > APART and not (self.standardise or self.folder):
+            warnings.warn(
+                f"columns of {self.data} differ by {apart:.0e} in scale: set standardise = true",
+                stacklevel=2,
+            )
         if self.standardise:
             mean[:width], sd[:width] = table.features.mean(0), table.features.std(0)
             sd[sd == 0] = 1
