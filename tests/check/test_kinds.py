@@ -55,6 +55,12 @@ def test_names_that_nothing_new_can_have(tmp_path, kind, name):
     assert not any(tmp_path.iterdir())
 
 
+def test_a_function_that_does_not_say_what_it_returns_is_named(tmp_path):
+    (tmp_path / "mine.py").write_text("def clinics(path: str = 'a.csv'):\n    return path\n")
+    with pytest.raises(BadFile, match=r"write -> ud\.Problem where clinics returns one"):
+        checked(execute(tmp_path / "mine.py"))
+
+
 MUTANTS = {
     "problem": [
         ("away / far.unsqueeze(-1)", "away", {"gradient"}),

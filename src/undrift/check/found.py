@@ -50,6 +50,8 @@ def checked(plugin: Plugin) -> list[Checked]:
         raise BadFile(plugin.file, f"{error}: give every parameter a default") from None
     if not found:
         kinds = "a method, an objective, a function -> undrift.Problem, or one -> nn.Module"
+        silent = [name for name, f in plugin.makers.items() if "return" not in f.__annotations__]
+        kinds += f"; write -> ud.Problem where {' or '.join(silent)} returns one" * bool(silent)
         raise BadFile(plugin.file, f"defines nothing to check: {kinds}")
     return found
 
