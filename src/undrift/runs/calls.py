@@ -161,8 +161,11 @@ def settle(
             what = _problem(problem, named, [*given])
         except BadParameters as error:
             wrong |= error.problems
-    specs = {name: text for name, text in INSTEAD.items() if name in wrong}
-    wrong |= {name: f"{name} is for specs: in Python give {text}" for name, text in specs.items()}
+    wrong |= {
+        name: f"{name} is for specs: in Python give {text}"
+        for name, text in INSTEAD.items()
+        if name in wrong
+    }
     if wrong:
         raise BadParameters("run", wrong)
     schedule = settings.get("schedule")

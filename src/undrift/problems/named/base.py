@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform, get_args
 
 from undrift.core.params import BadParameters, Record
 
@@ -88,15 +88,8 @@ def split(
     from undrift.core.streams import Streams
     from undrift.data import paper_partitions, partition
 
-    ways: dict[str, Callable[..., Parts]] = {
-        "iid": partition.iid,
-        "by-label": partition.by_label,
-        "dirichlet": partition.dirichlet,
-        "dirichlet-balanced": partition.dirichlet_balanced,
-        "fedspeed": paper_partitions.fedspeed,
-        "feddyn": paper_partitions.feddyn,
-        "fedacg": paper_partitions.fedacg,
-        "fedrecu": paper_partitions.fedrecu,
-    }
     own = {"iid": {}, "by-label": {"shards": shards}}.get(how, {"beta": beta})
-    return ways[how](labels, clients, Streams(seed).at("data"), **own)
+    way: Callable[..., Parts] = getattr(
+        partition if how in get_args(Split) else paper_partitions, how.replace("-", "_")
+    )
+    return way(labels, clients, Streams(seed).at("data"), **own)

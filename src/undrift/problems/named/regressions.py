@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from undrift.problems.softmax import Softmax
 
 
-APART = 1e3
-"""Times that a column of a file may be larger than another before a run warns of it."""
 Pair = Annotated[
     list[float], Rule("a list of two different numbers", lambda two: len(two) == 2 == len({*two}))
 ]
@@ -159,7 +157,7 @@ class LogisticRegression(OnData):
         mean, sd = np.zeros(features.shape[1]), np.ones(features.shape[1])
         sizes = np.abs(table.features).max(0, initial=0)
         apart = sizes.max(initial=0) / sizes[sizes > 0].min(initial=np.inf)
-        if apart > APART and not (self.standardise or self.folder):
+        if apart > 1e3 and not (self.standardise or self.folder):  # a node cannot standardise
             warnings.warn(
                 f"columns of {self.data} differ by {apart:.0e} in scale: set standardise = true",
                 stacklevel=2,
@@ -282,14 +280,10 @@ class SyntheticSoftmax(Named):
         x = np.empty((ends[-1], self.features), dtype=np.float32)
         labels = np.empty(ends[-1], dtype=np.int64)
 
-        def fill(start: int) -> None:
-            sizes = counts[start : start + 500]
-            first = ends[start] - sizes[0]
-            mine = slice(first, first + sizes.sum())
-            self._samples(start, sizes, x[mine], labels[mine])
-
+        starts, cuts = range(0, self.clients, 500), ends[499:-1:500]
+        pieces = np.split(counts, starts[1:]), np.split(x, cuts), np.split(labels, cuts)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(fill, range(0, self.clients, 500)))
+            list(pool.map(self._samples, starts, *pieces))
         return Softmax(x, labels, np.split(np.arange(ends[-1]), ends[:-1]), self.l2, self.classes)
 
     def _samples(
