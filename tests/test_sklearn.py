@@ -71,6 +71,13 @@ def test_parameters_travel():
     assert twin.run_.method == ud.Scaffold(lr=0.25)
 
 
+@pytest.mark.parametrize(("steps", "said"), [(3, "take an exact method"), (1, "FedAvg: the grad")])
+def test_a_method_that_is_not_exact_is_named(steps, said):
+    X, y = load_iris(return_X_y=True)
+    with pytest.warns(ConvergenceWarning, match=said):
+        Model(ud.FedAvg(lr=0.1), rounds=5, steps=steps).fit(X[:100], y[:100], np.arange(100) % 3)
+
+
 def test_groups_go_with_samples():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):

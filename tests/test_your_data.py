@@ -82,7 +82,7 @@ def test_a_missing_number_is_named_and_never_made_up(recipe, cell, column):
     Path("wards.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     ways = (recipe["wards"], lambda: recipe["to_svmlight"]("wards.csv", "gaps"))
     for way in ways:
-        with pytest.raises(ValueError, match=f"{column} of row 3"):
+        with pytest.raises(ValueError, match=f"{column} of line 4"):
             way()
     assert not Path("gaps").exists()
 

@@ -27,6 +27,7 @@ from undrift.core import Method, registry
 from undrift.core.costs import costs, placeholder
 from undrift.core.params import describe
 from undrift.methods._papers import cited, reference
+from undrift.theory import fedcet, steps
 
 GROUPS = {
     "running": ("Running", public_names.RUNNING),
@@ -44,6 +45,8 @@ FAMILIES = {
     "Corrections and duals": "",
 }
 """Groups of the overview; the last one has every other method."""
+FORMULAS = (steps, fedcet)
+"""The modules of what theory prescribes."""
 WRITTEN = "<!-- Written by tools/pages.py -->\n"
 MEASURED = json.loads(choosing.MEASURED.read_text(encoding="utf-8"))
 
@@ -202,8 +205,36 @@ def parameters(cls: type[Method]) -> str:
         default = "required" if one.required else f"`{json.dumps(one.default)}`"
         cells.append((f"`{one.name}`", takes, default, one.meaning))
     found = table(("name", "takes", "default", "meaning"), cells)
-    rule = "[What theory prescribes](../step-sizes.md)" if any(one.theory for one in rows) else ""
-    return "\n\n".join(filter(None, [found, rule and f"{rule}, and when to choose otherwise."]))
+    return "\n\n".join([found, *prescriptions(cls)])
+
+
+def prescriptions(cls: type[Method]) -> list[str]:
+    """What theory gives its hyper-parameters, in the words of the formulas that its rules use."""
+    lines = []
+    for name, rule in cls.prescribed.items():
+        said = [" ".join((formula.__doc__ or "").split()) for formula in formulas(rule)]
+        lines += [f"`{name}`: {plain(text)}" for text in said]
+    if not lines:
+        return []
+    letters = inspect.cleandoc(steps.__doc__ or "").split("\n\n")[1]
+    return [
+        "### What theory prescribes",
+        bullets(lines),
+        f"{plain(' '.join(letters.split()))} When to choose otherwise: [Step "
+        "sizes](../step-sizes.md).",
+    ]
+
+
+def formulas(rule: Any) -> list[Any]:
+    """The functions of ``undrift.theory`` that a rule, or what it calls, takes its value from."""
+    found = []
+    for name in rule.__code__.co_names:
+        places = (rule.__globals__, *map(vars, FORMULAS))
+        thing = next((place[name] for place in places if name in place), None)
+        if inspect.isfunction(thing):
+            ours = sys.modules[thing.__module__] in FORMULAS
+            found += [thing] if ours else formulas(thing)
+    return found
 
 
 def exchanges(row: choosing.Row) -> str:

@@ -14,9 +14,16 @@ HEAD = """# Settings
 
 *For everyone who writes a spec.* Search this page for what you want to set.
 
-What a spec may set, and `undrift.run` with it: the same names in Python as in TOML, a table there
-where there is a table here. `-s training.clip=10` sets one on the command line; `undrift list
-settings` prints this page. Written by `make stubs`.
+What a spec may set. `-s training.clip=10` sets one on the command line; `undrift list settings`
+prints this page. `undrift.run` takes most of them by the same names, a table where there is a table
+here. Others are in Python
+
+* `best`, `stop` and `per_client`: `callbacks=[ud.Goal(metric="auc"), ud.EarlyStopping(patience=5),
+  ud.PerClient()]`;
+* `target`: `callbacks=[ud.EarlyStopping(metric="gap", target=1e-6)]`;
+* `vary`, `target_accuracy` and `smooth`: for specs alone, which `undrift.run_spec` runs.
+
+Written by `make stubs`.
 """
 
 

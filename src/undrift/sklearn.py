@@ -104,9 +104,14 @@ class FederatedLogisticRegression(ClassifierMixin, BaseEstimator):  # type: igno
         last = self.run_.history.last
         self.n_rounds_ = int(last["round"])
         if not last["grad_norm"] <= self.tol:
+            kind = type(self.run_.method)
             warnings.warn(
-                f"the gradient is {last['grad_norm']:.1e} after {self.n_rounds_} rounds: scale the "
-                "columns of X, raise rounds or tol, or take another step or method",
+                f"{kind.__name__}: the gradient is {last['grad_norm']:.1e} after {self.n_rounds_} "
+                "rounds: scale the columns of X, raise rounds or tol, or take another step or "
+                "method"
+                if kind.exact or self.steps == 1
+                else f"{kind.__name__} with {self.steps} local steps does not converge to the "
+                "optimum of unlike clients: take an exact method, such as FedRecu",
                 ConvergenceWarning,
                 2,
             )

@@ -55,6 +55,45 @@ def test_names_that_nothing_new_can_have(tmp_path, kind, name):
     assert not any(tmp_path.iterdir())
 
 
+def test_a_function_that_does_not_say_what_it_returns_is_named(tmp_path):
+    (tmp_path / "mine.py").write_text("def clinics(path: str = 'a.csv'):\n    return path\n")
+    with pytest.raises(BadFile, match=r"write -> ud\.Problem where clinics returns one"):
+        checked(execute(tmp_path / "mine.py"))
+
+
+WEIGHTED = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+import undrift as ud
+
+WEIGHT = torch.tensor([1.0, 4.0])
+
+
+def clinics() -> ud.Problem:
+    data = torch.arange(12.0).view(12, 1) / 12, torch.arange(12) % 3 % 2
+    return ud.Neural(nn.Linear(1, 2), data, [range(6), range(6, 12)], loss=weighted)
+
+
+def weighted(outputs, targets):
+    weight = WEIGHT.to(outputs)
+"""
+
+
+def test_a_loss_that_divides_by_the_weights_of_its_batch_is_told(tmp_path):
+    ways = {
+        "    return F.cross_entropy(outputs, targets, weight)\n": True,
+        '    total = F.cross_entropy(outputs, targets, weight, reduction="sum")\n'
+        "    return total / len(targets)\n": False,
+    }
+    for k, (way, fails) in enumerate(ways.items()):
+        file = tmp_path / f"weighted{k}.py"
+        file.write_text(WEIGHTED + way)
+        failures = {check.name: check.failure for check in checked(execute(file))[0].results()}
+        assert ('reduction="sum"' in (failures.pop("batches") or "")) == fails
+        assert not any(failures.values())
+
+
 MUTANTS = {
     "problem": [
         ("away / far.unsqueeze(-1)", "away", {"gradient"}),

@@ -58,6 +58,11 @@ def test_a_card_says_what_its_method_declares(written):
     assert "| 2 | 2 | 1 | 1 | 2 |" in scaffold and "also while clients are absent" in scaffold
     assert "Every client must take part" in written["methods/FedRecu.md"]
     assert "| 27 | 108 | 2,700 | 10 of 24 |" in scaffold
+    assert (
+        "* `lr`: FedRecu, Theorem 1 (convex, exact): alpha <= 8/(13 tau L)."
+        in (written["methods/FedRecu.md"])
+    )
+    assert "What theory prescribes" not in written["methods/FedDyn.md"]
     assert "Use at most 6 local steps" in written["methods/EXTRA.md"]
 
 

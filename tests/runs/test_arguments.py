@@ -56,6 +56,14 @@ def test_the_words_are_those_of_specs(name, value):
     assert set(found) == {name} and found[name] in texts
 
 
+@pytest.mark.parametrize("problem", ["quadratic", quadratic()])
+def test_settings_of_specs_are_told_what_python_has(problem):
+    given = {"best": "auc", "stop": {"patience": 3}, "per_client": True, "vary": ["split"]}
+    found = wrong(problem=problem, **given)
+    assert "ud.Goal(" in found["best"] and "ud.EarlyStopping(" in found["stop"]
+    assert "ud.PerClient()" in found["per_client"] and "ud.run_spec" in found["vary"]
+
+
 def test_other_values_that_are_not_right():
     assert (
         "whole number >= 0" in wrong(seed="a")["seed"]

@@ -11,6 +11,7 @@ from torch import nn
 
 import undrift as ud
 from undrift.core import Message, Method, State, Vec
+from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
 from undrift.problems import Quadratic
 from undrift.records.folder import Folder
@@ -19,6 +20,7 @@ from undrift.runs.clients import measured_clients, spreads
 from undrift.runs.events import Measured
 from undrift.runs.experiment import make
 from undrift.runs.run_experiment import run_in_folder
+from undrift.spec.errors import BadSpec
 from undrift.spec.reader import parse
 
 SPEC = """\
@@ -269,3 +271,18 @@ def test_a_checkpoint_is_passed_over_if_lines_are_missing(whole, tmp_path):
     run_in_folder(make(parse(SPEC)), Folder(place.path), emit=told.append)
     assert any("passed over" in str(event) for event in told)
     assert lines(place) == lines(whole) and rows(place.path) == rows(whole.path)
+
+
+@pytest.mark.parametrize("metric", ["AUC", "auc", "GAP"])
+def test_a_metric_that_nothing_measures_is_refused_before_the_run(metric):
+    with pytest.raises(BadSpec, match=f"unknown metric '{metric}'"):
+        make(parse(f"best = '{metric}'\n{SPEC}"))
+    with pytest.raises(BadParameters, match=f"unknown metric '{metric}'"):
+        seen = ud.Goal(metric=metric, mode="max"), ud.PerClient()
+        ud.run(ud.FedAvg(lr=0.1), "logistic", rounds=1, callbacks=seen)
+
+
+def test_metrics_of_clients_are_known_with_the_first_row():
+    metric = "best.metric = 'client_accuracy_worst10'\nbest.mode = 'max'\n"
+    found = make(parse(metric + SPEC))
+    assert found.rules.best.metric == "client_accuracy_worst10"

@@ -49,7 +49,14 @@ def checked(plugin: Plugin) -> list[Checked]:
     except TypeError as error:  # a parameter without a default
         raise BadFile(plugin.file, f"{error}: give every parameter a default") from None
     if not found:
-        kinds = "a method, an objective, a function -> undrift.Problem, or one -> nn.Module"
+        silent = [
+            name
+            for name, maker in plugin.makers.items()
+            if not isinstance(maker, type) and "return" not in maker.__annotations__
+        ]
+        kinds = "a method, an objective, a function -> undrift.Problem, or one -> nn.Module" + (
+            f"; write -> ud.Problem where {' or '.join(silent)} returns one" * bool(silent)
+        )
         raise BadFile(plugin.file, f"defines nothing to check: {kinds}")
     return found
 

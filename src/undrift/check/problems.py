@@ -93,7 +93,9 @@ def batches(kind: Kind) -> None:
     mean = torch.stack(each).mean(0)
     expect(
         close(f.grad(y, some), mean),
-        "the gradient on a batch is not the mean of the gradients on its samples",
+        "the gradient on a batch is not the mean of the gradients on its samples: a loss that "
+        "divides by the weights of its batch, as F.cross_entropy with weight does, may stay so; "
+        'to mend it take reduction="sum" and divide by len(targets)',
     )
     holes = torch.cat([torch.full_like(some[:, :1], -1), some], 1)
     expect(

@@ -113,7 +113,9 @@ def usual_mode(metric: str) -> Mode | None:
     """
     modes: dict[Mode, tuple[str, ...]] = {"min": LOWER, "max": HIGHER}
     ends = {mode: tuple(f"_{word}" for word in words) for mode, words in modes.items()}
-    return next((mode for mode, some in ends.items() if f"_{metric}".endswith(some)), None)
+    return next(
+        (mode for mode, some in ends.items() if f"_{metric}".casefold().endswith(some)), None
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

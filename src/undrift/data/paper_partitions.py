@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from undrift.data.partition import (
     Parts,
     ascending,
+    by_group,
     dirichlet_rows,
-    positions_by_label,
     sample_count,
 )
 
@@ -72,7 +72,7 @@ def fedrecu(
     """
     sample_count(labels, clients, allow_empty)
     dealt = []
-    for members in positions_by_label(labels):
+    for members in by_group(labels):
         cuts = np.cumsum(dirichlet_rows(rng, beta, clients, 1)[0])[:-1] * len(members)
         dealt.append(np.split(rng.permutation(members), cuts.astype(np.int64)))
     parts = ascending([np.concatenate(mine) for mine in zip(*dealt, strict=True)])
@@ -88,7 +88,7 @@ def _fill(
     labels: ArrayLike, sizes: NDArray[np.int64], rng: Generator, beta: float, *, refill: bool
 ) -> Parts:
     """Random clients that are not full draw a class from their prior, one sample at a time."""
-    stock = [rng.permutation(members).tolist() for members in positions_by_label(labels)]
+    stock = [rng.permutation(members).tolist() for members in by_group(labels)]
     left = [len(members) for members in stock]
     priors = dirichlet_rows(rng, beta, len(stock), len(sizes))
     ladders = [_ladder(prior) for prior in priors]

@@ -51,7 +51,8 @@ def by_group(groups: ArrayLike) -> Parts:
     >>> [part.tolist() for part in by_group(["b", "a", "b"])]
     [[1], [0, 2]]
     """
-    return positions_by_label(groups)
+    names = _array(groups)
+    return [np.flatnonzero(names == name) for name in np.unique(names)]
 
 
 def dirichlet(
@@ -69,7 +70,7 @@ def dirichlet(
     total, rng = sample_count(labels, clients, allow_empty), generator(seed)
     _refuse_continuous(labels)
     owner = np.empty(total, dtype=np.int64)
-    for members in positions_by_label(labels):
+    for members in by_group(labels):
         share = dirichlet_rows(rng, beta, clients, 1)[0]
         cuts = np.rint(np.cumsum(share)[:-1] * len(members)).astype(np.int64)
         for client, mine in enumerate(np.split(rng.permutation(members), cuts)):
@@ -99,7 +100,7 @@ def dirichlet_balanced(
     """
     total, rng = sample_count(labels, clients, allow_empty), generator(seed)
     _refuse_continuous(labels)
-    classes = positions_by_label(labels)
+    classes = by_group(labels)
     prior = dirichlet_rows(rng, beta, len(classes), clients)
     left = np.array([len(members) for members in classes])
     wanted = np.full(clients, total // clients)
@@ -132,7 +133,7 @@ def by_label(
             f"but there are {total}; lower clients or shards",
         )
     pieces = np.array_split(
-        np.concatenate([rng.permutation(m) for m in positions_by_label(labels)]), clients * shards
+        np.concatenate([rng.permutation(m) for m in by_group(labels)]), clients * shards
     )
     order = rng.permutation(clients * shards).reshape(clients, shards)
     return ascending([np.concatenate([pieces[k] for k in mine]) for mine in order])
@@ -229,12 +230,6 @@ def _refuse_continuous(labels: ArrayLike) -> None:
             "these labels are measured numbers, not classes; put them into groups first, as by "
             "np.digitize, or split them by size or at random",
         )
-
-
-def positions_by_label(labels: ArrayLike) -> list[NDArray[np.int64]]:
-    """Positions of each label, labels ascending."""
-    labels = _array(labels)
-    return [np.flatnonzero(labels == name) for name in np.unique(labels)]
 
 
 def dirichlet_rows(rng: Generator, beta: float, size: int, draws: int) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from undrift.data.files import FOLDER, BadData, dense, existing_folder, reading,
 from undrift.data.natural import cards, federation
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
+Columns = tuple[NDArray[np.float64], NDArray[np.generic], tuple[str, ...], tuple[str, ...]]
 
 FORMAT = (
     "copy it again if it is damaged; in svmlight format a line is a label and COLUMN:VALUE pairs, "
@@ -29,6 +30,8 @@ FORMAT = (
 )
 LABEL = "label"
 """The column of a CSV file with the two classes, unless another is named."""
+MISSING = {"", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None"}
+"""Cells without a value; none, in small letters, is a word."""
 MOST_WORDS = 30
 """Different words of a column; with more it is names or notes, and no kind of anything."""
 
@@ -147,7 +150,6 @@ def _read(
     group: str | None,
 ) -> BinarySet:
     """Dense features and labels in {-1, +1}."""
-    names, groups = tuple[str, ...](), tuple[str, ...]()
     if ".csv" in path.suffixes[-2:]:
         if columns is not None:
             raise ValueError(f"features is for svmlight files: leave it out for {name}")
@@ -155,23 +157,27 @@ def _read(
     elif group or label != LABEL:
         raise ValueError(f"label and group are for CSV files: leave them out for {name}")
     else:
-        features, raw = _svmlight(path, columns)
+        features, raw, names, groups = _svmlight(path, columns)
     found = np.unique(raw)
     kinds = found if labels is None else np.sort(labels)
     spell = str if raw.dtype.kind == "U" else "{:.17g}".format
     if len(kinds) != 2 or len(np.setdiff1d(found, kinds)):
+        remedy = (
+            "leave the rows of others out, or see ud.Neural"
+            if len(found) > 2
+            else "where one is elsewhere, write numbers and name both, as labels = [-1, 1]"
+        )
         raise ValueError(
-            f"{path} has {len(found)} different labels, {', '.join(map(spell, found[:5]))}"
-            f"{', ...' * (len(found) > 5)}; logistic regression here needs two: where one of two "
-            "numbers is elsewhere, name both, as labels = [-1, 1]"
+            f"{path} has as labels {', '.join(map(spell, found[:5]))}{', ...' * (len(found) > 5)}, "
+            f"{len(found)} in all; logistic regression here needs two: {remedy}"
         )
     classes = tuple(map(spell, kinds))
     signs = np.where(raw == kinds[1], 1.0, -1.0)
     return BinarySet(features, signs, name, classes, names, groups)
 
 
-def _svmlight(path: Path, columns: int | None) -> tuple[NDArray[np.float64], NDArray[np.generic]]:
-    """Features, and the labels as they stand there."""
+def _svmlight(path: Path, columns: int | None) -> Columns:
+    """Features, and the labels as they stand there, without names and groups."""
     based = "auto" if columns is None else True
     with reading(path, FORMAT), unpacking(path) as file:
         features, raw = datasets.load_svmlight_file(
@@ -184,18 +190,28 @@ def _svmlight(path: Path, columns: int | None) -> tuple[NDArray[np.float64], NDA
         features.resize(features.shape[0], columns)
     if not np.isfinite(features.data).all():
         raise ValueError(f"{path} holds features that are not finite numbers; remove those samples")
-    return dense(path, features), raw
+    return dense(path, features), raw, (), ()
 
 
-def _csv(
-    path: Path, label: str, group: str | None
-) -> tuple[NDArray[np.float64], NDArray[np.generic], tuple[str, ...], tuple[str, ...]]:
+def _csv(path: Path, label: str, group: str | None) -> Columns:
     """The same of a CSV file, whose labels may be words; the names of columns, and clients."""
     with reading(path, "save it as CSV in UTF-8, with a header"), unpacking(path) as file:
-        text = io.StringIO(whole(file, path).decode("utf-8-sig"), newline="")
-        rows = list(csv.DictReader(text, skipinitialspace=True))
+        text = whole(file, path).decode("utf-8-sig")
+        mark = max(",;\t", key=text.partition("\n")[0].count)
+        read = csv.DictReader(io.StringIO(text, newline=""), delimiter=mark, skipinitialspace=True)
+        rows = [(read.line_num, row) for row in read]
+    if longer := [line for line, row in rows if None in row]:
+        raise BadData(
+            f"{path}: line {longer[0]} has a cell too many: put a cell that holds {mark!r} in "
+            "quotation marks, and write numbers with a point"
+        )
     table = {
-        name: [(row[name] or "").strip() for row in rows] for name in (rows or [{}])[0] if name
+        name: {
+            line: "" if (cell := (row[name] or "").strip()) in MISSING else cell
+            for line, row in rows
+        }
+        for name in read.fieldnames or ()
+        if name and rows
     }
     for what, name in (("label", label), ("group", group)):
         if name and name not in table:
@@ -203,43 +219,50 @@ def _csv(
             raise BadParameters("data", {what: f"{path} has no column {name}, but {there}"})
     columns, wrong = dict[str, list[float]](), list[str]()
     for name, cells in table.items():
-        values, words = [*map(_number, cells)], sorted({*cells} - {""})
-        lacking = [k for k, cell in enumerate(cells, 1) if not cell]
+        values, words = [*map(_number, cells.values())], sorted({*cells.values()} - {""})
+        lacking = [line for line, cell in cells.items() if not cell]
         if name in (label, group):
-            _refuse_alike(path, name, words)
+            _refuse_alike(path, name, cells)
+        elif "," in "".join(words) and all(
+            math.isfinite(_number(word.replace(",", "."))) for word in words
+        ):
+            raise BadData(f"{path}: {name} has decimal commas? write points, as 0.5 for 0,5")
         elif any(map(math.isfinite, values)) or not words:
             columns[name] = values
-            lacking = [k for k, value in enumerate(values, 1) if not math.isfinite(value)]
+            lacking = [
+                line for line, value in zip(cells, values, strict=True) if not math.isfinite(value)
+            ]
         elif len(words) > MOST_WORDS:
             raise BadData(f"{path}: {name} has {len(words)} different words: leave it out")
         else:
-            _refuse_alike(path, name, words)
-            columns |= {f"{name}={word}": [cell == word for cell in cells] for word in words}
-        wrong += [f"{name} of row {k}" for k in lacking]
-    wrong += [f"a cell too many in row {k}" for k, row in enumerate(rows, 1) if None in row]
+            _refuse_alike(path, name, cells)
+            columns |= {
+                f"{name}={word}": [cell == word for cell in cells.values()] for word in words
+            }
+        wrong += [f"{name} of line {line}" for line in lacking]
     if wrong:
         raise BadData(
-            f"{path} has {len(wrong)} cells that are empty or no numbers: first "
+            f"{path} has cells that are empty, as NA is, or no numbers, {len(wrong)} in all: first "
             f"{', '.join(wrong[:5])}; leave such rows or columns out, or fill them"
         )
-    numbers = np.array([*map(_number, table[label])])
+    numbers = np.array([*map(_number, table[label].values())])
     return (
         np.array([*columns.values()], dtype=np.float64).T,
-        numbers if np.isfinite(numbers).all() else np.array(table[label]),
+        numbers if np.isfinite(numbers).all() else np.array([*table[label].values()]),
         tuple(columns),
-        tuple(table[group]) if group else (),
+        tuple(table[group].values()) if group else (),
     )
 
 
-def _refuse_alike(path: Path, name: str, words: list[str]) -> None:
+def _refuse_alike(path: Path, name: str, cells: Mapping[int, str]) -> None:
     """Refuse a column with one word in two spellings, which would count as two."""
     spelt = dict[str, str]()
-    for word in words:
+    for line, word in cells.items():
         other = spelt.setdefault("".join(word.casefold().split()), word)
         if other != word:
             raise BadData(
-                f"{path}: {name} has {other!r} and {word!r}, which differ in capitals or spaces "
-                "alone: write them alike"
+                f"{path}: {name} has {other!r}, and in line {line} {word!r}, which differ in "
+                "capitals or spaces alone: write them alike"
             )
 
 

@@ -100,6 +100,14 @@ class Save(Record):
         return {"loggers": missing()} if self.loggers and missing() else {}
 
 
+INSTEAD = {
+    "best": "callbacks=[ud.Goal(metric=...)]",
+    "stop": "callbacks=[ud.EarlyStopping(...)]",
+    "target": 'callbacks=[ud.EarlyStopping(metric="gap", target=...)]',
+    "per_client": "callbacks=[ud.PerClient()]",
+    "vary": "a problem that you build with each seed, or ud.run_spec",
+}
+"""Settings of specs, and what a call of ``undrift.run`` has for them."""
 NEEDED = ("rounds", "engine", "device", "seed")
 """What cannot be left out by giving ``None``."""
 
@@ -153,6 +161,11 @@ def settle(
             what = _problem(problem, named, [*given])
         except BadParameters as error:
             wrong |= error.problems
+    wrong |= {
+        name: f"{name} is for specs: in Python give {text}"
+        for name, text in INSTEAD.items()
+        if name in wrong
+    }
     if wrong:
         raise BadParameters("run", wrong)
     schedule = settings.get("schedule")
@@ -213,9 +226,8 @@ def experiment_of(call: Call) -> Experiment:
     ]
     goal = observers.best or observers.stop or USUALLY
     rules = TrialRules(None, observers.stop, goal, observers.functions)
-    # Callbacks may measure anything, and what is measured of clients is known with the first row.
-    measures_more = observers.functions or settings.per_client
-    if not measures_more and (wrong := unmeasured(rules, tasks[0])):
+    # Callbacks may measure anything.
+    if not observers.functions and (wrong := unmeasured(rules, tasks[0], settings.per_client)):
         raise BadParameters("run", wrong)
     nothing, alike = Script("run", {}), not observers.functions
     experiment = Experiment(nothing, tasks, settings.seeds, rules=rules, alike=alike)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from undrift._device import absent
 from undrift.core.params import values
-from undrift.core.problem import Unsupported
+from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Unsupported
 from undrift.core.stopping import USUALLY
 from undrift.engines.checkpoint import Shelf
 from undrift.records import models
@@ -159,13 +159,19 @@ class Experiment:
         return Outcome(task.label, name, seed, "failed", values(task.method), note)
 
 
-def unmeasured(rules: TrialRules, task: Task) -> dict[str, str]:
-    """Complaints about metrics that the problem of a task does not measure, by their fields."""
+def unmeasured(rules: TrialRules, task: Task, per_client: bool) -> dict[str, str]:
+    """Complaints about metrics that the problem of a task does not measure, by their fields.
+
+    What is measured of clients, ``per_client``, is known with the first row.
+    """
     if not rules.missing({}):
         return {}
     problem = task.problem
     start = problem.start() if task.setup.x0 is None else task.setup.x0
-    return rules.missing(dict(problem.metrics(start.to(problem.device, problem.dtype))))
+    return rules.missing(
+        dict(problem.metrics(start.to(problem.device, problem.dtype))),
+        (OF_CLIENTS, OF_OWN_MODELS) if per_client else (),
+    )
 
 
 def make(spec: Spec, build: Build = build_all, part: RunPart = WHOLE) -> Experiment:
@@ -186,9 +192,8 @@ def make(spec: Spec, build: Build = build_all, part: RunPart = WHOLE) -> Experim
 
     goal = spec.best or spec.stop or USUALLY
     rules = TrialRules(spec.target, spec.stop, goal, accuracy=spec.target_accuracy)
-    # What is measured of clients is known with the first row, and what nodes hold is not here.
-    if tasks and build is build_all and not spec.per_client:
-        wrong = unmeasured(rules, tasks[0])
+    if tasks and build is build_all:  # what nodes hold is not here
+        wrong = unmeasured(rules, tasks[0], spec.per_client)
         complaints += [spec.origin.complaint(keys_of(at), text) for at, text in wrong.items()]
     if complaints:
         raise BadSpec(complaints)

@@ -13,7 +13,16 @@ import torch
 
 from undrift.core.faults import Rejection
 from undrift.core.params import AUTO, BadParameters, unknown, values
-from undrift.core.stopping import MEASURED, USUALLY, Alarm, EarlyStopping, Goal, Waiting, of_some
+from undrift.core.stopping import (
+    HIGHER,
+    MEASURED,
+    USUALLY,
+    Alarm,
+    EarlyStopping,
+    Goal,
+    Waiting,
+    of_some,
+)
 from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.judge import Diverged, Stuck
@@ -54,15 +63,24 @@ class TrialRules:
     accuracy: float | None = None
     """The one of which the rounds to it are counted."""
 
-    def missing(self, row: Row) -> dict[str, str]:
-        """Complaints about metrics that these rules name and a row lacks, by fields of a spec."""
+    def missing(self, row: Row, later: tuple[str, ...] = ()) -> dict[str, str]:
+        """Complaints about metrics that these rules name and a row lacks, by fields of a spec.
+
+        Names that begin as ``later`` are those of another row.
+        """
         wanted = {
             "target": None if self.target is None else "gap",
             "target_accuracy": None if self.accuracy is None else "accuracy",
         }
         wanted |= {f"{goal.owner}.metric": goal.metric for goal in (self.best, self.early) if goal}
         lacking = {field: name for field, name in wanted.items() if name and row.get(name) is None}
-        return {field: unknown("metric", name, row) for field, name in lacking.items()}
+        return {
+            field: unknown("metric", name, row)
+            + f"; for a network, ud.Neural(..., metrics=[{name.lower()!r}])"
+            * (name.lower() in HIGHER)
+            for field, name in lacking.items()
+            if not name.startswith(later)
+        }
 
 
 NO_RULES = TrialRules()

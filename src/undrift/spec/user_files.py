@@ -71,7 +71,11 @@ def execute(file: Path) -> Plugin:
         source = read_plain(file, LARGEST_SOURCE)
         with _importing_from(whole.parent):
             loader.exec_module(module)
-        own = {k: v for k, v in vars(module).items() if _stands_in(v, module)}
+        own: dict[str, Maker] = {
+            k: v
+            for k, v in vars(module).items()
+            if isinstance(v, type | FunctionType) and v.__module__ == module.__name__
+        }
         classes = {k: v for k, v in own.items() if isinstance(v, type)}
         methods = {k: v for k, v in classes.items() if issubclass(v, Method) and not v.abstract}
         objectives = {k: v for k, v in classes.items() if issubclass(v, Objective)}
@@ -108,12 +112,6 @@ def line_in(error: BaseException, file: Path) -> int | None:
     places = [(Path(frame.f_code.co_filename).parts, line) for frame, line in frames]
     lines = [line for parts, line in places if parts[-len(tail) :] == tail]
     return lines[-1] if lines else None
-
-
-def _stands_in(thing: object, module: ModuleType) -> bool:
-    """Whether a function or a class is defined in ``module``, not imported there."""
-    kinds = (type, FunctionType)
-    return isinstance(thing, kinds) and getattr(thing, "__module__", "") == module.__name__
 
 
 Code = Callable[[str], None]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform, get_args
 
 from undrift.core.params import BadParameters, Record
 
@@ -88,17 +88,8 @@ def split(
     from undrift.core.streams import Streams
     from undrift.data import paper_partitions, partition
 
-    rng = Streams(seed).at("data")
-    if how == "iid":
-        return partition.iid(labels, clients, rng)
-    if how == "by-label":
-        return partition.by_label(labels, clients, rng, shards=shards)
-    by_dirichlet: dict[str, Callable[..., Parts]] = {
-        "dirichlet": partition.dirichlet,
-        "dirichlet-balanced": partition.dirichlet_balanced,
-        "fedspeed": paper_partitions.fedspeed,
-        "feddyn": paper_partitions.feddyn,
-        "fedacg": paper_partitions.fedacg,
-        "fedrecu": paper_partitions.fedrecu,
-    }
-    return by_dirichlet[how](labels, clients, rng, beta=beta)
+    own = {"iid": {}, "by-label": {"shards": shards}}.get(how, {"beta": beta})
+    way: Callable[..., Parts] = getattr(
+        partition if how in get_args(Split) else paper_partitions, how.replace("-", "_")
+    )
+    return way(labels, clients, Streams(seed).at("data"), **own)

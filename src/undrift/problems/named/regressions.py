@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
@@ -154,6 +155,13 @@ class LogisticRegression(OnData):
             raise ValueError(f"{self.group} has {len(parts)} values: give clients = {len(parts)}")
         features, width = with_ones(table.features, self.intercept), table.features.shape[1]
         mean, sd = np.zeros(features.shape[1]), np.ones(features.shape[1])
+        sizes = np.abs(table.features).max(0, initial=0)
+        apart = sizes.max(initial=0) / sizes[sizes > 0].min(initial=np.inf)
+        if apart > 1e3 and not (self.standardise or self.folder):  # a node cannot standardise
+            warnings.warn(
+                f"columns of {self.data} differ by {apart:.0e} in scale: set standardise = true",
+                stacklevel=2,
+            )
         if self.standardise:
             mean[:width], sd[:width] = table.features.mean(0), table.features.std(0)
             sd[sd == 0] = 1
@@ -272,14 +280,10 @@ class SyntheticSoftmax(Named):
         x = np.empty((ends[-1], self.features), dtype=np.float32)
         labels = np.empty(ends[-1], dtype=np.int64)
 
-        def fill(start: int) -> None:
-            sizes = counts[start : start + 500]
-            first = ends[start] - sizes[0]
-            mine = slice(first, first + sizes.sum())
-            self._samples(start, sizes, x[mine], labels[mine])
-
+        starts, cuts = range(0, self.clients, 500), ends[499:-1:500]
+        pieces = np.split(counts, starts[1:]), np.split(x, cuts), np.split(labels, cuts)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(fill, range(0, self.clients, 500)))
+            list(pool.map(self._samples, starts, *pieces))
         return Softmax(x, labels, np.split(np.arange(ends[-1]), ends[:-1]), self.l2, self.classes)
 
     def _samples(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -263,21 +263,13 @@ def _shared(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array)
 
 
-class _Dataset(Protocol):
-    def __len__(self) -> int:
-        """How many samples there are."""
-
-    def __getitem__(self, number: int) -> object:
-        """One of them."""
-
-
-def _is_dataset(given: object) -> TypeGuard[_Dataset]:
+def _is_dataset(given: object) -> TypeGuard[Sequence[object]]:
     """Whether it is torch's, or one that gives several samples at once as torch's do."""
     known = isinstance(given, Dataset) or hasattr(given, "__getitems__")
     return known and hasattr(given, "__len__")
 
 
-def _read(name: str, dataset: _Dataset) -> SampleRows:
+def _read(name: str, dataset: Sequence[object]) -> SampleRows:
     """All samples of a Dataset, some thousand at a time."""
     at_once = getattr(dataset, "__getitems__", lambda numbers: [dataset[k] for k in numbers])
 
