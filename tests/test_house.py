@@ -48,9 +48,9 @@ CEILINGS = {
     "records runs": 2818,
     "check": 757,
     "report plots": 948,
-    "federate flower": 1486,
+    "federate flower": 1494,
     "tuning": 485,
-    "cli": 1316,
+    "cli": 1321,
     "undrift_papers": 2026,
 }
 """Statements of rooms; what is in no room is counted with none."""
