@@ -165,7 +165,7 @@ WRONG = {
 def test_a_state_dict_is_that_of_the_network_that_was_described(case):
     state = known(problem_of(nets.Net(2)))
     assert state_of(described(state), state.initial).layout == state.layout
-    with pytest.raises(ValueError, match="not that of the network"):
+    with pytest.raises(ValueError, match="those of the nodes"):
         state_of({**described(state), **WRONG[case]} if WRONG[case] else {}, state.initial)
 
 

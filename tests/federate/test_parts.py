@@ -1,5 +1,6 @@
 """The parts of a federation on Flower, one by one."""
 
+import datetime
 import importlib
 import json
 import re
@@ -102,6 +103,32 @@ def test_keys_are_not_overwritten(tmp_path, capsys):
     with pytest.raises(SystemExit):
         undrift(["federate", "keys", "--keys", str(folder)])
     assert (folder / "ca.crt").read_bytes() == before and "--keys" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", [-1, 400])
+def test_a_certificate_that_is_not_in_force_is_refused_with_its_dates(
+    days, tmp_path, monkeypatch, capsys
+):
+    real = datetime.datetime
+
+    class Clock(real):
+        @classmethod
+        def now(cls, tz=None):
+            return real.now(tz) + datetime.timedelta(days=days)
+
+    keys, spec = tmp_path / "keys", tmp_path / "spec.toml"
+    make_keys(keys, 1, [])
+    spec.write_text(
+        'name = "a"\nrounds = 1\n[problem]\nname = "quadratic"\nclients = 1\n'
+        '[[method]]\nname = "FedAvg"\nlr = 0.1\n'
+    )
+    words = ["federate", str(spec), "--listen", f"127.0.0.1:{free_port()}", "--keys", str(keys)]
+    monkeypatch.setattr("datetime.datetime", Clock)
+    with pytest.raises(SystemExit) as end:
+        undrift([*words, "--out", str(tmp_path / "runs")])
+    said = capsys.readouterr().err
+    assert end.value.code == 2
+    assert "server.pem is valid from" in said and "look at the clock" in said
 
 
 def test_keys_for_too_few_nodes_are_refused_before_anybody_is_waited_for(keys, tmp_path, capsys):
@@ -260,7 +287,7 @@ def spec(tmp_path):
         (["federate", "missing.toml", "--local", "3"], "No such file"),
         (["join", "--superlink", "10.0.0.5:8000", "--part", "0"], "undrift federate keys"),
         (["join", "--superlink", "127.0.0.1:1"], "--data FOLDER"),
-        (["join", "--superlink", "127.0.0.1:1", "--data", "nowhere"], "no such folder"),
+        (["join", "--superlink", "127.0.0.1:1", "--data", "nowhere"], "is not a folder"),
         (["join", "--superlink", "127.0.0.1:1", "--part", "-1"], "whole number >= 0"),
         (["run", "SPEC", "-s", "engine=flower"], "undrift federate"),
     ],

@@ -285,7 +285,7 @@ def test_data_that_change_while_a_run_is_under_way_end_it(tmp_path, hospitals, d
         return [reply]
 
     session.spoil = restart
-    with pytest.raises(NoFederation, match=r"client 1 \(node h1\) cannot go on: its data are not"):
+    with pytest.raises(NoFederation, match=r"client 1 \(node h1\) cannot go on: its data or"):
         run(session, spec(**OWN))
 
 

@@ -1,6 +1,7 @@
 """undrift join --check: what would keep a node from joining is said before it joins."""
 
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -37,8 +38,6 @@ lr = 0.05
 @contextmanager
 def server(keys, port):
     """Who speaks TLS at a port of this machine, with the certificate of these keys."""
-    import socket
-
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(keys / "server.pem", keys / "server.key")
 
@@ -99,6 +98,22 @@ def test_a_node_that_may_join(check):
 def test_nobody_listens(check):
     code, found = check("--check", listens=None)
     assert code == 1 and not found["server"][0] and "refused" in found["server"][1]
+
+
+def test_another_service_at_the_port(check):
+    with socket.create_server(("127.0.0.1", free_port())) as other:
+
+        def greet():
+            connection, _ = other.accept()
+            connection.sendall(b"220 mail\r\n" * 9)
+            connection.close()
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        place = f"127.0.0.1:{other.getsockname()[1]}"
+        code, found = check("--superlink", place, "--check", listens=None)
+        thread.join(10)
+    assert code == 1 and f"{place} does not speak TLS" in found["server"][1]
 
 
 def test_the_certificate_of_others(check):

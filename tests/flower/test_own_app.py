@@ -1,5 +1,6 @@
 """A method in a Flower app of a user's own: Flower's parts, and a grid in this process."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -202,6 +203,21 @@ def test_a_node_that_was_away_does_the_same_work_again(method, tmp_path, monkeyp
     assert same(result, near) < 1e-10 and next(lost, "all") == "all"
 
 
+def test_trouble_is_told_once_with_the_client_that_has_it(tmp_path, caplog):
+    grid, waited = grid_of(tmp_path), iter(range(5))
+
+    def away(message):  # client 1, when it is first asked to work, and five times again
+        table = unpacked(message.content).table
+        return table["do"] == "work" and table["client"] == 1 and next(waited, None) is not None
+
+    grid.lose = away
+    chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, fraction_evaluate=0.0)
+    with caplog.at_level(logging.INFO, "flwr"):
+        chosen.start(grid, begin(), num_rounds=2)
+    told = [record.message for record in caplog.records if "Node Unavailable" in record.message]
+    assert len(told) == 1 and told[0].startswith("client 1 (") and next(waited, "all") == "all"
+
+
 def test_nodes_of_this_machine_may_leave_it_to_the_server_where_states_are(tmp_path, monkeypatch):
     """As in Flower's simulation; the folder is gone after the run."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -212,7 +228,7 @@ def test_nodes_of_this_machine_may_leave_it_to_the_server_where_states_are(tmp_p
     chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0, **setting)
     result = chosen.start(grid, begin(), num_rounds=3)
     assert same(result, simulated(Scaffold(lr=0.05), 3, **setting)) < 1e-10
-    assert len(seen) == CLIENTS and not [*tmp_path.iterdir()]
+    assert len(seen) == CLIENTS and not [*tmp_path.glob("undrift*")]
 
 
 def damaged(path):

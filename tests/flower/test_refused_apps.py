@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from tests.flower.own_app import CLIENTS, InProcess, Net, app_of, begin, grid_of, samples
 from undrift.core.params import BadParameters
-from undrift.flower import strategy
+from undrift.flower import strategy, train
 from undrift.flower.client_training import _here
 from undrift.flower.compat import NoFederation
 from undrift.flower.method_strategy import MODS as REMEDY
@@ -103,6 +103,7 @@ def test_wrappers_that_change_uploads_are_refused(tmp_path):
         (Scaffold(lr=0.1), {"cohort": 2, "fraction_train": 0.5}, "fraction_train"),
         (Scaffold(lr=0.1), {"fraction_train": 1.5}, "fraction_train"),
         (Scaffold(lr="theory"), {}, "lr"),
+        (Scaffold(lr="auto"), {}, "lr"),
         (Scaffold, {}, "method"),
         (Scaffold(lr=0.1), {"clients": 0}, "clients"),
         (Scaffold(lr=0.1), {"joining": 0}, "joining"),
@@ -144,6 +145,25 @@ def test_what_a_client_cannot_do_is_told_with_the_remedy(given, reason, tmp_path
     with pytest.raises(NoFederation) as refused:
         chosen.start(grid_of(tmp_path, **given), first)
     assert reason in str(refused.value)
+
+
+def test_a_plain_module_is_told_with_its_kind_and_its_node(tmp_path):
+    app = ClientApp()
+
+    @app.train()
+    def work(msg, context):
+        return train(msg, context, Net(), states=tmp_path)
+
+    chosen = strategy(FedAvg(lr=0.1), clients=1, joining=3.0)
+    with pytest.raises(NoFederation, match=r"partition-id 0.*not Net"):
+        chosen.start(InProcess([app]), begin())
+
+
+def test_a_round_that_diverges_has_flowers_number_and_a_remedy(tmp_path):
+    grid = grid_of(tmp_path, data=samples(0), loss=lambda y, t: F.mse_loss(y.exp(), y.detach() + 1))
+    chosen = strategy(FedAvg(lr=1e3), clients=CLIENTS, steps=20, fraction_evaluate=0.0)
+    with pytest.raises(NoFederation, match=r"diverged in round [12]: .*smaller lr"):
+        chosen.start(grid, begin(), num_rounds=4)
 
 
 @pytest.mark.parametrize("why", ["another machine", "another user", "no number"])

@@ -97,12 +97,18 @@ def need_flower() -> None:
 def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     """Run what is left of a spec with the clients that have joined."""
     from undrift.federate.federation import FlowerFederation
+    from undrift.federate.keys import in_force
     from undrift.federate.session import Session, SuperLinkAddress, free_port, local_nodes
 
     here = SuperLinkAddress("127.0.0.1", free_port())
     keys = None if args.local else args.keys
     key = keys and keys / "server.key"
     address = SuperLinkAddress.read(args.listen, key) if args.listen else here
+    if keys:
+        try:
+            in_force(keys / "server.pem")
+        except (OSError, ValueError) as error:
+            refuse([error])
     nodes = local_nodes(folder.path / "nodes", address, args.local or 0, args.data or ())
     made(folder.path)
     folder.lock()

@@ -60,7 +60,7 @@ def main(args: Namespace) -> int:
     from undrift.federate.session import SuperLinkAddress
 
     folders = [folder for folder in (args.data, args.methods) if folder is not None]
-    wrong = [f"{folder}: there is no such folder" for folder in folders if not folder.is_dir()]
+    wrong = [f"{folder} is not a folder" for folder in folders if not folder.is_dir()]
     if args.part is None and args.data is None and args.check != "":
         wrong.append("give the folder of this client's data, --data FOLDER")
     if wrong:

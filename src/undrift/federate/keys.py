@@ -104,6 +104,18 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def in_force(certificate: Path) -> None:
+    """Raise ``ValueError`` for one that has expired, or is not yet valid."""
+    found, now = x509.load_pem_x509_certificate(certificate.read_bytes()), datetime.datetime.now()
+    first, last = found.not_valid_before_utc, found.not_valid_after_utc
+    if not first <= now.astimezone() <= last:
+        raise ValueError(
+            f"{certificate} is valid from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, and "
+            f"here it is {now.astimezone(datetime.UTC):%Y-%m-%d %H:%M}: look at the clock, or make "
+            "new ones by undrift federate keys"
+        )
+
+
 def private(key: Path) -> str:
     """That a node's key is one, and nobody else's."""
     if key.suffix == ".pub":

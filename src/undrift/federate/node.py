@@ -95,8 +95,8 @@ class Joined(AbstractContextManager["Joined"]):
         self._environment |= {**compat.EAGER, apps.WORKER: str(self._home / "worker.sock")}
         self._processes = {name: self._start(name) for name in ("launcher", "worker", "supernode")}
         tell(
-            f"Joining {address.place}, which may take a minute. Longer: no SuperLink may listen "
-            "there, or it speaks TLS and this node does not (--key FILE), or the other way round."
+            f"Joining {address.place}, which may take a minute. If it takes longer, nobody listens "
+            "there, or one side speaks TLS and the other does not (--key FILE)."
         )
 
     def __exit__(self, *error: object) -> None:
@@ -126,9 +126,9 @@ class Joined(AbstractContextManager["Joined"]):
             )
         if compat.OTHER_CERTIFICATE in said:
             raise NoFederation(
-                f"{place} shows another certificate than {self.address.ca} "
-                f"({compat.OTHER_CERTIFICATE}): ask for the new one, compare its fingerprint, and "
-                "start this node again"
+                f"{place} shows another certificate than {self.address.ca}, or it has expired "
+                f"({compat.OTHER_CERTIFICATE}; undrift join --check says which): ask for the new "
+                "one, compare its fingerprint, and start this node again"
             )
         # The SuperNode last: it takes messages, for which worker and launcher must be there.
         for name in ("worker", "launcher"):

@@ -38,8 +38,13 @@ def reached(address: SuperLinkAddress) -> str:
         if address.ca is None:
             return f"{address.place} answers; without a key this node speaks in plain text"
         context = ssl.create_default_context(cafile=address.ca)
-        with context.wrap_socket(plain, server_hostname=address.host.strip("[]")) as secure:
-            return f"{address.place} answers by {secure.version()}, with the right certificate"
+        try:
+            with context.wrap_socket(plain, server_hostname=address.host.strip("[]")) as secure:
+                return f"{address.place} answers by {secure.version()}, with the right certificate"
+        except ssl.SSLCertVerificationError:
+            raise
+        except ssl.SSLError as error:
+            raise ValueError(f"{address.place} does not speak TLS: {error.reason}") from None
 
 
 def introduced(config: NodeConfig, spec: Path) -> str:

@@ -158,8 +158,8 @@ class ClientWorker:
         """The method of a message and its problem, with the data that the run began with."""
         if asked.table["data"] not in (None, self._digest()):
             raise ValueError(
-                "its data are not those that the run began with: put them back, or begin anew with "
-                "undrift federate --overwrite"
+                "its data or its folder of states are not those that the run began with: put them "
+                "back, or have the coordinator begin anew with undrift federate --overwrite"
             )
         entry = {entry.label: entry for entry in self.spec.entries}[asked.table["label"]]
         return entry, self._problem(entry, self._samples)

@@ -62,16 +62,20 @@ def train(
             return Packet({**about, **part, **_about(problem)}, asked.content)
         return _worked(asked, problem, here)
 
-    return Message(packed(reply(work)), reply_to=msg)
+    found, part = reply(work), context.node_config.get("partition-id", "not given")
+    if "error" in found.table:
+        where = f"{context.node_id} (partition-id {part})"
+        found = Packet({**found.table, "node": where})
+    return Message(packed(found), reply_to=msg)
 
 
 def _about(problem: Neural) -> dict[str, Any]:
     """What a server may know of it."""
     state = known(problem)
-    if problem.clients != 1 or state is None:
+    if state is None or problem.clients != 1:
         raise ValueError(
-            "give train the data of this node alone, and a module whose state_dict is its weights: "
-            "undrift.Neural(module, [data], loss=loss)"
+            "give train the data of this node alone, with a module whose state_dict is its "
+            f"weights: undrift.Neural(module, [data], loss=loss), not {type(problem).__name__}"
         )
     return {
         "samples": problem.samples[0],
@@ -127,5 +131,8 @@ def _here(states: str | Path | None, context: Context, made: object, number: int
 def _numbered(context: Context, clients: int) -> int | None:
     found = context.node_config.get("partition-id")
     if found is not None and (type(found) is not int or not 0 <= found < clients):
-        raise ValueError(f"there is no client {found!r} among {clients}: they are numbered from 0")
+        raise ValueError(
+            f"there is no client {found!r} among {clients}, numbered from 0: the server's clients, "
+            "or this node's partition-id is wrong"
+        )
     return found

@@ -156,8 +156,8 @@ class ClientExchange:
             now = time.monotonic()
             if now > limit:
                 raise NoFederation(
-                    f"{self._joined()}; after {self.options.joining:g} s nobody waits for them any "
-                    "longer (joining = SECONDS)"
+                    f"{self._joined()}; waited {self.options.joining:g} s: start the others, or "
+                    "give clients or joining = SECONDS another value"
                 )
             if count != told or now > news:
                 told, news = count, now + NEWS
@@ -289,7 +289,7 @@ class ClientExchange:
             id = self.carrier.push(node, packet, self._life)
             # It stays pending until a reply is accepted, so that a lost message is sent again.
             asking.due[client] = now + (deadline if id else AGAIN)
-            asking.words[client] = f"no answer within {deadline:g} s"
+            asking.words[client] = asking.words[client] or f"no answer within {deadline:g} s"
             if id:
                 self._sent[id] = Sent(node, now, client, asking)
                 self._told.add(client)
@@ -315,6 +315,8 @@ class ClientExchange:
                 return None
             except (Refused, KeyError, ValueError, TypeError) as error:
                 why = f"an answer that cannot be used: {error}"
+        if why != asking.words[client]:  # not at every try
+            self.tell(f"{self.who(client)}: {why}; it is asked again")
         asking.words[client] = why
         asking.due[client] = min(asking.due[client], time.monotonic() + AGAIN)
         if "code" in table:  # from Flower: the node may be back under another number

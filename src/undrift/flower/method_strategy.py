@@ -20,10 +20,11 @@ from undrift.core.cohort import Sampling
 from undrift.core.faults import Judging
 from undrift.core.method import Method
 from undrift.core.options import Training
-from undrift.core.params import BadParameters, not_allowed, values
+from undrift.core.params import AUTO, THEORY, BadParameters, not_allowed, values
 from undrift.core.problem import Facts
 from undrift.core.schedules import Schedule
 from undrift.engines.federated import Federated, Remote
+from undrift.engines.judge import Diverged
 from undrift.engines.messages.format import dump
 from undrift.engines.messages.packet import Packet
 from undrift.engines.options import FederatedOptions
@@ -36,11 +37,7 @@ from undrift.models.layout import StateDict
 from undrift.spec.schema import as_toml
 
 LOG = logging.getLogger("flwr")
-MODS = (
-    "mods and wrappers that change what is uploaded (secaggplus_mod, LocalDpMod, fixedclipping_mod,"
-    " adaptiveclipping_mod, DifferentialPrivacy...) cannot be used with these methods: what a "
-    "client remembers would no longer fit what the server has received. Leave them out"
-)
+MODS = "mods and wrappers that change uploads cannot be used: leave them out (flower-app.md)"
 PROBE = bytes(16)
 """The content of a greeting: a mod that changes uploads fails on it, or changes it."""
 
@@ -85,6 +82,11 @@ def strategy(
         wrong["fraction_train"] = "give cohort or fraction_train, not both"
     if callable(schedule) and not isinstance(schedule, Schedule):
         wrong["schedule"] = "a function does not travel to the nodes: use one of undrift.schedules"
+    for field in method.open_fields(THEORY, AUTO) if isinstance(method, Method) else ():
+        wrong[field] = (
+            f"{field}: give {name} a number, which ud.tune finds on data of your own: nobody here "
+            "has those of the nodes"
+        )
     if isinstance(method, Method) and method.minimising():
         wrong["method"] = f"{name} needs the exact minimiser of every client's loss"
     elif isinstance(method, Method) and absent == "drop" and needs_all(method):
@@ -194,7 +196,11 @@ class MethodStrategy(FedAvg):
         assert self._started, "configure_train comes first"
         _, engine, model = self._started
         before = dataclasses.replace(engine.ledger)
-        engine.run_round()
+        try:
+            engine.run_round()
+        except Diverged as error:  # whose rounds begin at 0, Flower's at 1
+            text = f"diverged in round {server_round}: {error.reason}: try a smaller lr"
+            raise NoFederation(text) from None
         for one in engine.rejections:
             LOG.warning("round %d without client %d: %s", server_round, one.client, one.reason)
         metrics: dict[str, int | float | list[int] | list[float]] = {
@@ -246,12 +252,8 @@ class AppCarrier(GridCarrier):
         if table.get("code") == CHANGED:
             return _lasting(f"its reply is not what train returned ({table['error']}): {MODS}")
         if table.get("code") in LASTING:
-            return _lasting(
-                f"{LASTING[table['code']]}: {message.error.reason}. If it has mods: {MODS}"
-            )
-        if "error" in table and not table.get("lasting"):
-            node = message.metadata.src_node_id
-            LOG.warning("node %d: %s; it is asked again", node, table["error"])
+            why = f"{LASTING[table['code']]}: {message.error.reason}"
+            return _lasting(f"{why}. If it has mods: {MODS}")
         return found
 
     def renew(self) -> NoReturn:

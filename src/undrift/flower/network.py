@@ -70,7 +70,7 @@ def state_of(table: Description, tensors: Mapping[str, Tensor]) -> StateDict:
         whole = {*found.tied.values()} == {*names} and found.tied.keys() <= tensors.keys()
         if whole and described(found) == table:
             return found
-    raise ValueError("this state dict is not that of the network which was described")
+    raise ValueError("names, shapes or frozen weights are not those of the nodes' network")
 
 
 def start_of(state: StateDict, dtype: torch.dtype) -> Tensor:

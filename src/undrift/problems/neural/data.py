@@ -104,7 +104,9 @@ class ClientData(NamedTuple):
         """A sample of a table in words, with the client that has it."""
         held = (self.train, self.parts), (self.test, self.test_parts or [])
         parts = [pair for own, some in held if own is table for pair in enumerate(some)]
-        who = [f" (client {client})" for client, part in parts if sample in part]
+        # Of one client alone, as on a node, the number is not that of the federation.
+        several = len(self.parts) > 1
+        who = [f" (client {client})" for client, part in parts if several and sample in part]
         return f"sample {sample} of {'train' if table is self.train else 'test'}{''.join(who[:1])}"
 
     def refuse_overflow(self, dtype: torch.dtype) -> None:
