@@ -273,9 +273,9 @@ class Runs(dict[Key, Run]):
     ) -> Axes:
         """Draw one column of every run against another, on the same axes.
 
-        A method has one colour; the more seeds it was run with, the paler their lines. With
-        ``bounds`` the gap has theorems' bounds too, dashed; of methods without one a warning says
-        why.
+        A method has one colour; of several seeds it is their mean, in a band of one standard
+        deviation. With ``bounds`` the gap has theorems' bounds too, dashed; of methods without one
+        a warning says why.
         """
         rows, column = self.records, y or self._declared.column(*self.records)
         if wrong := {x, column} - columns(rows).keys():
