@@ -93,7 +93,7 @@ def over_seeds(
     found = np.full((3, len(seeds), len(rounds)), np.nan)
     for k, rows in enumerate(seeds):
         values = drawn([row.get(y) for row in rows], y, smooth)
-        few = partial(map(of_some, rows), y, smooth)
+        few = drawn(map(of_some, rows), y, smooth)
         at = np.searchsorted(rounds, [row["round"] for row in rows])
         found[:, k, at] = [row[x] for row in rows], values, few
     return np.nanmean(found[0], axis=0), np.ma.masked_invalid(found[1]), (found[2] > 0).any(axis=0)
@@ -112,16 +112,6 @@ def drawn(values: Iterable[float | None], y: str, smooth: int = 1) -> Floats:
     if y not in SHARES:
         return found
     return np.array([100 * found[max(k - smooth, 0) : k].mean() for k in range(1, len(found) + 1)])
-
-
-def partial(marked: Iterable[bool], y: str, smooth: int = 1) -> list[bool]:
-    """Which points of a column are, as drawn, from a row that was measured on some clients only.
-
-    >>> partial([False, True, False, False], "accuracy", smooth=2)
-    [False, True, True, False]
-    """
-    rows, window = list(marked), smooth if y in SHARES else 1
-    return [any(rows[max(k - window, 0) : k]) for k in range(1, len(rows) + 1)]
 
 
 def mark(ax: Axes, line: Line2D, some: Sequence[bool]) -> None:

@@ -21,11 +21,11 @@ from undrift.report.numbers import (
     NONE,
     UNKNOWN,
     Show,
+    Spread,
     duration,
     names,
     number,
     plain,
-    short,
     signed,
     size,
     small,
@@ -119,7 +119,7 @@ def results(
         "method": (True, lambda s: Cell(s.label)),
         "seeds": (several, _seeds),
         **(reached | spent if declared else spent | reached),
-        "loss": (judged, lambda s: Cell.of(s.end("loss").mean, short)),
+        "loss": (judged, lambda s: Cell.of(s.end("loss").mean, plain)),
         "drift": (drifted, lambda s: Cell.of(s.end("drift").mean, small)),
         "worst 10 %": (spread_out, lambda s: Cell(spell(s.end(worst), number(what)))),
         "spread": (spread_out, lambda s: Cell(spell(s.end(spread), number(what)))),
@@ -272,7 +272,7 @@ def _value(value: object) -> str:
     if isinstance(value, Mapping) and "name" in value:
         others = {n: v for n, v in value.items() if n != "name"}
         return f"{value['name']} ({_values(others)})" if others else str(value["name"])
-    return short(value) if isinstance(value, float) else str(value)
+    return plain(value) if isinstance(value, float) else str(value)
 
 
 def _seeds(s: Summary) -> Cell:
@@ -288,11 +288,8 @@ def _outcome(s: Summary) -> Cell:
 def _spent(s: Summary, name: str, aimed: bool) -> Cell:
     """Spent until the target, or in all; only rounds have a deviation, as other counts follow."""
     found = s.needed.get(name, UNKNOWN) if aimed else s.end(SPENT[name])
-    cell = Cell.of(found.mean, size if name == "bytes" else whole)
-    if not aimed or name != "rounds" or found.sd is None:
-        return cell
-    deviation = whole(found.sd) if found.sd >= 10 else plain(found.sd, 2)
-    return dataclasses.replace(cell, text=f"{cell.text} ± {deviation}")
+    own = found if aimed and name == "rounds" else Spread(found.mean)
+    return Cell(spell(own, size if name == "bytes" else whole), found.mean)
 
 
 def _compressed(summaries: Sequence[Summary]) -> bool:
