@@ -54,8 +54,10 @@ def spell(found: Spread, show: Show) -> str:
     if show is small or scale * found.sd < 1e-5:  # more digits than a table has room for
         return f"{text.removesuffix(' %')} ± {show(found.sd)}"
     digits = max(0, 1 - math.floor(math.log10(scale * found.sd)))
-    mean, sd = (f"{scale * value:,.{digits}f}" for value in (found.mean, found.sd))
-    return f"{mean} ± {sd}{' %' if scale > 1 else ''}"
+    return (
+        f"{scale * found.mean:,.{digits}f} ± {scale * found.sd:,.{digits}f}"
+        f"{' %' if show is percent else ''}"
+    )
 
 
 def small(value: float | None) -> str:
