@@ -208,6 +208,8 @@ class Runs(dict[Key, Run]):
 
     folder: Path | None = None
     """Where they are kept."""
+    varied: str = ""
+    """What the seeds vary, in words."""
 
     def __missing__(self, key: Key | str) -> Run:
         label, seed = (key, None) if isinstance(key, str) else key
@@ -237,7 +239,12 @@ class Runs(dict[Key, Run]):
 
     def _results(self) -> Table:
         found = summarise(self.records, None, self._outcomes, goal=self._declared)
-        return results(found, declared=self._declared.metric is not None)
+        return results(
+            found,
+            varied=[self.varied],
+            samples=self._samples,
+            declared=self._declared.metric is not None,
+        )
 
     @property
     def _declared(self) -> Goal:
