@@ -99,7 +99,7 @@ def test_several_seeds_are_one_setting_by_their_means():
         assert len(own) == 3 and one.reached == (None if None in rounds else np.mean(rounds))
         assert one.value == pytest.approx(np.mean([run.value for run in own]), nan_ok=True)
     assert [one.status for one in found.means] == ["done", "done", "diverged"]
-    assert found.reached == min(one.reached for one in found.means if one.reached)
+    assert found.result.reached == min(one.reached for one in found.means if one.reached)
 
 
 def test_steps_and_cohorts_are_tried_too():

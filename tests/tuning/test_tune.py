@@ -330,7 +330,7 @@ def test_the_picture_shows_what_was_chosen_by():
     method = [{"name": name, "lr": [0.001, 0.03]} for name in ("FedAvg", "Scaffold")]
     found = tune_spec(spec(method=method, rounds=40, target=1e-4, tune={"extend": False}))
     reached = [one.reached for one in found["Scaffold"].tried]
-    assert found["FedAvg"].reached is None and reached[0] is None and reached[1] > 1
+    assert found["FedAvg"].result.reached is None and reached[0] is None and reached[1] > 1
     (ax,) = found.figure().axes
     assert ax.get_ylabel() == "rounds to gap <= 0.0001"
     (drawn,) = [line for line in ax.lines if line.get_label() == "Scaffold"]
@@ -356,4 +356,4 @@ def test_the_picture_is_of_means_over_seeds():
     (drawn,) = [line for line in ax.lines if line.get_label() == "FedAvg"]
     one = found["FedAvg"]
     heights = dict(drawn.get_xydata().tolist())
-    assert heights[one.best["lr"]] == one.value > min(run.value for run in one.runs)
+    assert heights[one.best["lr"]] == one.result.value > min(run.value for run in one.runs)

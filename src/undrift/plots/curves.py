@@ -70,8 +70,9 @@ def draw(
             (line,) = ax.plot(across, mean.filled(np.nan), label=plain(label), **styles[label])
             if len(seeds) > 1:  # a logarithmic axis has no room for a band that falls to zero
                 low = np.ma.maximum(mean - sd, values.min(axis=0) if y in LOGARITHMIC else -np.inf)
-                colour = line.get_color()
-                ax.fill_between(across, low, mean + sd, color=colour, alpha=0.15, linewidth=0)
+                ax.fill_between(
+                    across, low, mean + sd, color=line.get_color(), alpha=0.15, linewidth=0
+                )
             if some.any():
                 mark(ax, line, some)
     if y in LOGARITHMIC:
@@ -79,8 +80,8 @@ def draw(
 
 
 def over_seeds(
-    seeds: Sequence[Sequence[Mapping[str, Any]]], x: str, y: str, smooth: int = 1
-) -> tuple[Any, Any, Any]:
+    seeds: Sequence[Sequence[Mapping[str, float]]], x: str, y: str, smooth: int = 1
+) -> tuple[Floats, np.ma.MaskedArray[tuple[int, ...], np.dtype[np.float64]], NDArray[np.bool_]]:
     """Column ``x`` by round, as a mean; ``y`` by seed and round, masked where there is nothing to
     draw; the rounds in which some clients only were measured.
 
@@ -92,10 +93,11 @@ def over_seeds(
     rounds = sorted({row["round"] for rows in seeds for row in rows})
     found = np.full((3, len(seeds), len(rounds)), np.nan)
     for k, rows in enumerate(seeds):
-        values = drawn([row.get(y) for row in rows], y, smooth)
-        few = drawn(map(of_some, rows), y, smooth)
-        at = np.searchsorted(rounds, [row["round"] for row in rows])
-        found[:, k, at] = [row[x] for row in rows], values, few
+        found[:, k, np.searchsorted(rounds, [row["round"] for row in rows])] = (
+            [row[x] for row in rows],
+            drawn([row.get(y) for row in rows], y, smooth),
+            drawn(map(of_some, rows), y, smooth),
+        )
     return np.nanmean(found[0], axis=0), np.ma.masked_invalid(found[1]), (found[2] > 0).any(axis=0)
 
 
@@ -114,12 +116,11 @@ def drawn(values: Iterable[float | None], y: str, smooth: int = 1) -> Floats:
     return np.array([100 * found[max(k - smooth, 0) : k].mean() for k in range(1, len(found) + 1)])
 
 
-def mark(ax: Axes, line: Line2D, some: Sequence[bool]) -> None:
+def mark(ax: Axes, line: Line2D, some: NDArray[np.bool_]) -> None:
     """Open circles on the points of a line that are of some clients only; a legend says so once."""
     circle: Style = {"marker": "o", "linestyle": "none", "markerfacecolor": "white"}
     across, up = (np.asarray(values, dtype=float)[some] for values in line.get_data())
-    colour = line.get_color()
-    ax.plot(across, up, label="_", markeredgecolor=colour, zorder=3, **circle)
+    ax.plot(across, up, label="_", markeredgecolor=line.get_color(), zorder=3, **circle)
     if SOME not in entries([ax]):
         ax.plot([], [], label=SOME, markeredgecolor=GREY, **circle)
 

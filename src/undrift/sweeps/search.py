@@ -116,14 +116,11 @@ class Tuned:
         return [one for one in self.tried if dict(one.setting) == self.best]
 
     @property
-    def reached(self) -> float | None:
-        """The round in which they reached the target, if all did."""
-        return over_seeds(self.runs).reached
-
-    @property
-    def value(self) -> float:
-        """Their number, NaN if one diverged."""
-        return over_seeds(self.runs).value
+    def result(self) -> Tried:
+        """Those as one: the round in which all reached the target, and their number, NaN if one
+        diverged.
+        """
+        return over_seeds(self.runs)
 
     @property
     def target(self) -> float | None:
@@ -148,9 +145,10 @@ class Tuned:
 
     def document(self) -> dict[str, object]:
         """For JSON."""
-        edges = {name: self.edge(name) for name in self.best}
         names = ("best", "grid", "column", "open_ends", "settings", "gradients")
-        return {name: getattr(self, name) for name in names} | {"edges": edges}
+        return {name: getattr(self, name) for name in names} | {
+            "edges": {name: self.edge(name) for name in self.best}
+        }
 
 
 class Search:

@@ -180,13 +180,14 @@ def _spread(ax: Axes, values: Sequence[float]) -> None:
 
 def _shown(found: Tuned) -> str:
     """What the best setting was compared by."""
-    if any(one.status == "diverged" for one in found.runs):
+    one = found.result
+    if one.status == "diverged":
         return "diverged"
     if found.target is not None:
-        return "-" if found.reached is None else f"{found.reached:g}"
-    last = min(one.rounds for one in found.runs)
+        return "-" if one.reached is None else f"{one.reached:g}"
+    last = min(run.rounds for run in found.runs)
     short = "" if last == found.rounds else f" in round {last}"
-    return f"{found.value:.3g}{short}" if math.isfinite(found.value) else "-"
+    return f"{one.value:.3g}{short}" if math.isfinite(one.value) else "-"
 
 
 def _values(setting: Mapping[str, float]) -> str:
