@@ -65,7 +65,7 @@ def test_runs_judged_by_different_measures_get_a_table_each(two, capsys):
     assert "accuracy" in accuracy and "gap" not in accuracy and "network: SCAFFOLD" in accuracy
     assert "final gap" in gap and "network" not in gap and f"until gap <= {TARGET:g}" in gap
     row = next(line for line in gap.splitlines() if line.startswith("convex: SCAFFOLD"))
-    assert row.split()[2:6] == ["2", "6", "±", "0.71"]
+    assert row.split()[2:6] == ["2", "5.50", "±", "0.71"]
     svg = (two / "both.svg").read_text()
     assert all(label in svg for label in ("convex: FedAvg", "network: SCAFFOLD"))
 

@@ -43,9 +43,9 @@ def test_a_model_becomes_a_file(run, capsys):
     ("words", "reason"),
     [
         (["mne", "FedAvg", "--seed", "0"], "did you mean mine"),
-        (["mine", "FedAvgg", "--seed", "0"], "'FedAvg' with seed"),
-        (["mine", "FedAvg"], "with seed 3"),
-        (["mine", "FedAvg", "--seed", "1"], "with seed 3"),
+        (["mine", "FedAvgg", "--seed", "0"], "did you mean FedAvg?"),
+        (["mine", "FedAvg"], "seeds 0, 3: add --seed N"),
+        (["mine", "FedAvg", "--seed", "1"], "seeds 0, 3: add --seed N"),
     ],
 )
 def test_what_is_not_there_is_refused(run, capsys, words, reason):

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from matplotlib.figure import Figure
 
 from undrift.plots.columns import axis
@@ -24,6 +25,30 @@ def test_a_curve_is_the_mean_of_the_last_rows():
     draw(ax, {"A": {0: rows}}, "round", "accuracy", line_styles("A"), smooth=2)
     assert list(ax.lines[0].get_ydata()) == [0, 25, 75, 100]
     assert "mean of the last 2 rows" in axis("accuracy", 2)
+
+
+def test_of_several_seeds_the_mean_is_drawn_in_a_band_of_one_deviation():
+    """The second seed ended early, and the third lacks a round and a value."""
+    losses = {0: [9.0, 8.0, 4.0, 2.0], 1: [7.0, 6.0], 2: [5.0, None, None, 4.0]}
+    runs = {
+        seed: [{"round": k, "vectors": 2 * k, "loss": loss} for k, loss in enumerate(values)]
+        for seed, values in losses.items()
+    }
+    del runs[2][2]
+    ax = Figure().subplots()
+    draw(ax, {"A": runs}, "vectors", "loss", line_styles("A"))
+    (line,), (band,) = ax.lines, ax.collections
+    assert line.get_xydata().tolist() == [[0, 7], [2, 7], [4, 4], [6, 3]]
+    ends = {x: sorted({y for at, y in band.get_paths()[0].vertices if at == x}) for x in (0, 2, 4)}
+    assert ends == {0: [5, 9], 2: [pytest.approx(7 - 2**0.5), pytest.approx(7 + 2**0.5)], 4: []}
+
+
+def test_a_band_of_what_shrinks_to_zero_stays_above_it():
+    runs = {seed: [{"round": 0, "gap": gap}] for seed, gap in enumerate((1e-8, 1.0))}
+    ax = Figure().subplots()
+    draw(ax, {"A": runs}, "round", "gap", line_styles("A"))
+    ends = {y for _, y in ax.collections[0].get_paths()[0].vertices}
+    assert min(ends) == 1e-8 and max(ends) == pytest.approx(0.5 + 0.5**0.5)
 
 
 def test_no_two_lines_look_the_same_and_grey_ones_take_no_colour():

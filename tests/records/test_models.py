@@ -174,8 +174,8 @@ def test_what_is_not_there_is_said(tmp_path):
     folder = Folder(tmp_path / "runs/mine")
     for words, reason in (
         (("a/c", 0), "a/b"),
-        (("a/b",), "'a/b' with seed 1"),
-        (("a/b", 5), "'a/b' with seed 1"),
+        (("a/b",), "'a/b' was run with seeds 0, 1"),
+        (("a/b", 5), "'a/b' was run with seeds 0, 1"),
     ):
         with pytest.raises(BadFolder, match=reason):
             load(folder, *words)

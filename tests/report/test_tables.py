@@ -109,6 +109,14 @@ def test_what_seeds_vary_is_said_where_there_are_several(folder):
     assert not any("means" in note or "±" in note or "cohorts" in note for note in table.notes)
 
 
+def test_methods_with_several_exchanges_a_round_are_named():
+    ends = {name: {"round": Spread(10), "syncs": Spread(n)} for name, n in (("a", 10), ("b", 20))}
+    summaries = [Summary(label, seeds=1, ends=end) for label, end in ends.items()]
+    notes = tables.results(summaries).notes
+    assert "b: 2 exchanges a round" in notes and not any("a: " in note for note in notes)
+    assert not any("a round" in note for note in tables.results(summaries[:1]).notes)
+
+
 def test_what_no_seed_changes_has_no_deviation(folder):
     first, *_ = folder.outcomes()
     twin = dataclasses.replace(first, seed=1, same_as=0)

@@ -232,12 +232,12 @@ def test_an_unknown_run_is_refused_with_the_runs_there_are(tmp_path):
     (tmp_path / "r" / "summary.json").unlink()
     read = ud.load(tmp_path / "r")
     for found in (runs.__getitem__, lambda key: read.history(*key)):
-        with pytest.raises(KeyError, match="'SCAFFOLD' with seed 3"):
+        with pytest.raises(KeyError, match="did you mean SCAFFOLD"):
             found(("SCAFOLD", 3))
-        with pytest.raises(KeyError, match="'SCAFFOLD' with seed 3, 'SCAFFOLD' with seed 4"):
+        with pytest.raises(KeyError, match="'SCAFFOLD' was run with seeds 3, 4"):
             found(("SCAFFOLD", 7))
     for found in (runs.__getitem__, read.history):
-        with pytest.raises(KeyError, match="'SCAFFOLD' with seed 3, "):
+        with pytest.raises(KeyError, match="'SCAFFOLD' was run with seeds 3, 4"):
             found("SCAFFOLD")
 
 

@@ -127,3 +127,10 @@ def test_differences_seed_by_seed():
     assert (only.seeds, only.low) == (1, None) and only.mean is not None
     with pytest.raises(KeyError, match="A, B, wild"):
         still.against("C")
+
+
+def test_tables_say_what_those_of_the_terminal_say(tmp_path):
+    methods, images = [ud.FedAvg(lr=0.1)], {"name": "images", "clients": 2, "train": 40, "test": 20}
+    runs = ud.run(methods, images, rounds=1, batch=8, seed=[0, 1], save=tmp_path / "r")
+    assert "accuracy and loss: at the end, on the test samples" in runs.table()
+    assert "seeds vary random draws (same split, same first weights)" in runs.table()

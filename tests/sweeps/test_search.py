@@ -80,6 +80,28 @@ def test_what_a_method_refuses_is_no_setting_of_it():
     assert found.best["beta"] < 1
 
 
+def test_the_largest_value_that_a_method_allows_is_an_end():
+    found = search(ud.FedAvgM(lr=0.1, beta=0.1), PROBLEM, 8).tune(
+        {"lr": [0.001, 0.002], "beta": [0.3, 0.9]}
+    )
+    assert found.best["beta"] == 0.9 and found.open_ends == ["beta"]
+    assert max(found.grid["lr"]) > found.best["lr"] > 0.002
+
+
+def test_several_seeds_are_one_setting_by_their_means():
+    noisy = build("quadratic", clients=6, dim=4, noise=0.5)
+    goal = ud.EarlyStopping(metric="gap", target=0.5)
+    tried = search(ud.FedAvg(lr=0.1), noisy, 40, goal, seeds=[1, 2, 3], steps=2)
+    found = tried.tune({"lr": [0.01, 0.05, 9.0]}, extend=False)
+    for one in found.means:
+        own = [run for run in found.tried if run.setting == one.setting]
+        rounds = [run.reached for run in own]
+        assert len(own) == 3 and one.reached == (None if None in rounds else np.mean(rounds))
+        assert one.value == pytest.approx(np.mean([run.value for run in own]), nan_ok=True)
+    assert [one.status for one in found.means] == ["done", "done", "diverged"]
+    assert found.result.reached == min(one.reached for one in found.means if one.reached)
+
+
 def test_steps_and_cohorts_are_tried_too():
     grid = {"lr": [0.02, 0.05], "steps": [1, 4], "cohort": [3, 6]}
     found = search(ud.FedAvg(lr=0.1), PROBLEM, 8).tune(grid, extend=False)

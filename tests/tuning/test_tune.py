@@ -330,7 +330,7 @@ def test_the_picture_shows_what_was_chosen_by():
     method = [{"name": name, "lr": [0.001, 0.03]} for name in ("FedAvg", "Scaffold")]
     found = tune_spec(spec(method=method, rounds=40, target=1e-4, tune={"extend": False}))
     reached = [one.reached for one in found["Scaffold"].tried]
-    assert found["FedAvg"].reached is None and reached[0] is None and reached[1] > 1
+    assert found["FedAvg"].result.reached is None and reached[0] is None and reached[1] > 1
     (ax,) = found.figure().axes
     assert ax.get_ylabel() == "rounds to gap <= 0.0001"
     (drawn,) = [line for line in ax.lines if line.get_label() == "Scaffold"]
@@ -345,3 +345,15 @@ def test_the_picture_shows_what_was_chosen_by():
     (ax,) = Tunings({"FedAvg": found["FedAvg"]}, [0]).figure().axes
     assert ax.get_ylabel() == "gap at the end"
     assert "target not reached by the last round" not in ax.get_legend_handles_labels()[1]
+
+
+def test_the_picture_is_of_means_over_seeds():
+    method = [{"name": "FedAvg", "lr": [0.02, 0.2]}]
+    noisy = {"name": "quadratic", "clients": 6, "dim": 4, "noise": 2.0}
+    wanted = spec(method=method, problem=noisy, tune={"extend": False, "seed": [1, 2, 3]})
+    found = tune_spec(wanted)
+    (ax,) = found.figure().axes
+    (drawn,) = [line for line in ax.lines if line.get_label() == "FedAvg"]
+    one = found["FedAvg"]
+    heights = dict(drawn.get_xydata().tolist())
+    assert heights[one.best["lr"]] == one.result.value > min(run.value for run in one.runs)

@@ -65,15 +65,16 @@ def main(args: Namespace) -> None:
             refuse([f"--{flag} {asked}: {text}"])
     if args.json:
         runs = [run for one in found for run in one.runs]
-        document = {
-            "target": common([one.target for one in found]),
-            "note": common([one.note for one in found]) or "",
-            "varied": [*dict.fromkeys(text for one in found for text in one.varied)],
-            "samples": measured_on(runs),
-            "mixed": [text for one in found for text in one.mixed],
-            "methods": [m for one in found for m in one.documents(one.baseline(args.baseline))],
-        }
-        result_json(document)
+        result_json(
+            {
+                "target": common([one.target for one in found]),
+                "note": common([one.note for one in found]) or "",
+                "varied": [*dict.fromkeys(text for one in found for text in one.varied)],
+                "samples": measured_on(runs),
+                "mixed": [text for one in found for text in one.mixed],
+                "methods": [m for one in found for m in one.documents(one.baseline(args.baseline))],
+            }
+        )
     else:
         form: Form | None = "latex" if args.latex else None
         each = [shown(one, args.baseline, found, form) for one in found]

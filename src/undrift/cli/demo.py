@@ -21,7 +21,8 @@ SPECS = {
 """Title -> a spec that comes with this package."""
 LEGEND = """\
 rounds, vectors and gradients: spent until f(x) - f* <= 1e-10 (- if never)
-vectors: of model size, up and down, per client; gradients: of all clients together
+vectors: of model size, up and down, per client; gradients: of all clients together, one for a \
+mini-batch or for a pass over all data
 
 FedAvg stalls where the drifts of its clients balance. \
 SCAFFOLD, FedRecu and FedCET take the same step, larger than their theory grants, and stay exact; \

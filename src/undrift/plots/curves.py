@@ -60,22 +60,45 @@ def draw(
     styles: Mapping[str, Style],
     smooth: int = 1,
 ) -> None:
-    """Column ``y`` against column ``x``: one line per label and seed, paler the more seeds share a
-    label; on a logarithmic axis if it shrinks to zero.
+    """Column ``y`` against column ``x``: one line per label, on a logarithmic axis if it shrinks to
+    zero; of several seeds their mean, in a band of one standard deviation.
     """
     for label, seeds in runs.items():
-        name = plain(label)
-        for rows in seeds.values():
-            values = drawn([row.get(y) for row in rows], y, smooth)
-            if np.isfinite(values).any():  # marks have no place on an empty line
-                shade = 1 / len(seeds) ** 0.5
-                across = [row[x] for row in rows]
-                (line,) = ax.plot(across, values, label=name, alpha=shade, **styles[label])
-                if any(some := [*map(of_some, rows)]):
-                    mark(ax, line, partial(some, y, smooth))
-                name = "_"
+        across, values, some = over_seeds([*seeds.values()], x, y, smooth)
+        if values.count():  # marks have no place on an empty line
+            mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)
+            (line,) = ax.plot(across, mean.filled(np.nan), label=plain(label), **styles[label])
+            if len(seeds) > 1:  # a logarithmic axis has no room for a band that falls to zero
+                low = np.ma.maximum(mean - sd, values.min(axis=0) if y in LOGARITHMIC else -np.inf)
+                ax.fill_between(
+                    across, low, mean + sd, color=line.get_color(), alpha=0.15, linewidth=0
+                )
+            if some.any():
+                mark(ax, line, some)
     if y in LOGARITHMIC:
         ax.set_yscale("log")
+
+
+def over_seeds(
+    seeds: Sequence[Sequence[Mapping[str, float]]], x: str, y: str, smooth: int = 1
+) -> tuple[Floats, np.ma.MaskedArray[tuple[int, ...], np.dtype[np.float64]], NDArray[np.bool_]]:
+    """Column ``x`` by round, as a mean; ``y`` by seed and round, masked where there is nothing to
+    draw; the rounds in which some clients only were measured.
+
+    >>> rows = [[{"round": 0, "loss": loss}] for loss in (1.0, 3.0, None)]
+    >>> across, values, some = over_seeds(rows, "round", "loss")
+    >>> across.tolist(), values.mean(axis=0).tolist(), some.tolist()
+    ([0.0], [2.0], [False])
+    """
+    rounds = sorted({row["round"] for rows in seeds for row in rows})
+    found = np.full((3, len(seeds), len(rounds)), np.nan)
+    for k, rows in enumerate(seeds):
+        found[:, k, np.searchsorted(rounds, [row["round"] for row in rows])] = (
+            [row[x] for row in rows],
+            drawn([row.get(y) for row in rows], y, smooth),
+            drawn(map(of_some, rows), y, smooth),
+        )
+    return np.nanmean(found[0], axis=0), np.ma.masked_invalid(found[1]), (found[2] > 0).any(axis=0)
 
 
 def drawn(values: Iterable[float | None], y: str, smooth: int = 1) -> Floats:
@@ -93,22 +116,11 @@ def drawn(values: Iterable[float | None], y: str, smooth: int = 1) -> Floats:
     return np.array([100 * found[max(k - smooth, 0) : k].mean() for k in range(1, len(found) + 1)])
 
 
-def partial(marked: Iterable[bool], y: str, smooth: int = 1) -> list[bool]:
-    """Which points of a column are, as drawn, from a row that was measured on some clients only.
-
-    >>> partial([False, True, False, False], "accuracy", smooth=2)
-    [False, True, True, False]
-    """
-    rows, window = list(marked), smooth if y in SHARES else 1
-    return [any(rows[max(k - window, 0) : k]) for k in range(1, len(rows) + 1)]
-
-
-def mark(ax: Axes, line: Line2D, some: Sequence[bool]) -> None:
+def mark(ax: Axes, line: Line2D, some: NDArray[np.bool_]) -> None:
     """Open circles on the points of a line that are of some clients only; a legend says so once."""
     circle: Style = {"marker": "o", "linestyle": "none", "markerfacecolor": "white"}
     across, up = (np.asarray(values, dtype=float)[some] for values in line.get_data())
-    colour, alpha = line.get_color(), line.get_alpha()
-    ax.plot(across, up, label="_", markeredgecolor=colour, alpha=alpha, zorder=3, **circle)
+    ax.plot(across, up, label="_", markeredgecolor=line.get_color(), zorder=3, **circle)
     if SOME not in entries([ax]):
         ax.plot([], [], label=SOME, markeredgecolor=GREY, **circle)
 

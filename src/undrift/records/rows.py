@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from undrift._files import finite, read_json
 from undrift.core.faults import Rejection
+from undrift.core.params import unknown
 from undrift.core.problem import COLUMNS
 
 METRICS, LEFT_OUT, CLIENTS = "metrics.jsonl", "left_out.jsonl", "clients.jsonl"
@@ -37,9 +38,12 @@ def choose(keys: Iterable[Key], label: str, seed: int | None = None) -> Key:
     found = [key for key in known if key[0] == label and seed in (None, key[1])]
     if len(found) == 1:
         return found[0]
-    wanted = repr(label) if seed is None else f"{label!r} with seed {seed}"
-    there = ", ".join(f"{name!r} with seed {number}" for name, number in known)
-    raise KeyError(f"{wanted} is not one run: there are {there}")
+    seeds = [str(number) for name, number in known if name == label]
+    raise KeyError(
+        f"{label!r} was run with seeds {', '.join(seeds)}: add --seed N, or in Python the seed"
+        if seeds
+        else unknown("method", label, dict(known))
+    )
 
 
 def text_of(row: Row) -> bytes:

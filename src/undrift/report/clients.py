@@ -11,7 +11,7 @@ from undrift.plots.columns import SHARES
 from undrift.records.differences import curves
 from undrift.records.folder import Row
 from undrift.report.comparison import RunOnDisk
-from undrift.report.numbers import UNKNOWN, count, percent, short, spell
+from undrift.report.numbers import UNKNOWN, count, percent, plain, spell
 from undrift.report.summary import NO_END, Summary, partly
 from undrift.report.table import Cell, Table, mark_best
 
@@ -40,7 +40,7 @@ def spreads(summaries: Sequence[Summary], of: str) -> Table | None:
     if not known:
         return None
     fares = known[0].fares
-    show, larger = percent if fares in SHARES else short, USUALLY.larger(fares)
+    show, larger = percent if fares in SHARES else plain, USUALLY.larger(fares)
     rows = []
     for s in known:
         found = [s.end(f"client_{fares}_{name}") for name in STATISTICS]

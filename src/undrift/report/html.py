@@ -172,11 +172,10 @@ def _charts(runs: Comparison) -> dict[str, object]:
 
 def _columns(rows: Sequence[Row], names: Iterable[str], stride: int) -> dict[str, list[object]]:
     kept = [row for k, row in enumerate(rows) if k % stride == 0 or k == len(rows) - 1]
-    found = {name: [_short(row.get(name)) for row in kept] for name in names}
+    # Six digits are more than a screen shows.
+    found: dict[str, list[object]] = {
+        name: [float(f"{v:.6g}") if isinstance(v := row.get(name), float) else v for row in kept]
+        for name in names
+    }
     some: list[object] = [of_some(row) for row in kept]
     return found | {"some": some} if any(some) else found
-
-
-def _short(value: object) -> object:
-    """Six digits are more than a screen shows."""
-    return float(f"{value:.6g}") if isinstance(value, float) else value

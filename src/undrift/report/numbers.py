@@ -40,15 +40,24 @@ def spread(values: Sequence[object]) -> Spread:
 
 
 def spell(found: Spread, show: Show) -> str:
-    """A mean over seeds with its deviation.
+    """A mean over seeds with its deviation: as far as two digits of that, if it does not shrink
+    to zero.
 
-    >>> spell(Spread(0.5, 0.01), percent), spell(Spread(0.5), percent), spell(UNKNOWN, percent)
-    ('50.00 ± 1.00 %', '50.00 %', '-')
+    >>> spell(Spread(0.5, 0.01), percent), spell(Spread(0.668559, 0.0500696), plain)
+    ('50.0 ± 1.0 %', '0.669 ± 0.050')
+    >>> spell(Spread(1e-3, 2e-4), small), spell(Spread(0.5), percent), spell(UNKNOWN, percent)
+    ('1.0e-03 ± 2.0e-04', '50.00 %', '-')
     """
-    text = show(found.mean)
-    if found.sd is None:
+    text, scale = show(found.mean), 100 if show is percent else 1
+    if found.mean is None or found.sd is None:
         return text
-    return f"{text.removesuffix(' %')} ± {show(found.sd)}"
+    if show is small or scale * found.sd < 1e-5:  # more digits than a table has room for
+        return f"{text.removesuffix(' %')} ± {show(found.sd)}"
+    digits = max(0, 1 - math.floor(math.log10(scale * found.sd)))
+    return (
+        f"{scale * found.mean:,.{digits}f} ± {scale * found.sd:,.{digits}f}"
+        f"{' %' if show is percent else ''}"
+    )
 
 
 def small(value: float | None) -> str:
@@ -58,14 +67,9 @@ def small(value: float | None) -> str:
     return "0" if value <= 0 else f"{value:.1e}"
 
 
-def plain(value: float | None, digits: int = 6) -> str:
-    """Any number."""
-    return NONE if value is None or math.isnan(value) else f"{value:.{digits}g}"
-
-
-def short(value: float | None) -> str:
+def plain(value: float | None) -> str:
     """Any number, with four digits."""
-    return plain(value, 4)
+    return NONE if value is None or math.isnan(value) else f"{value:.4g}"
 
 
 def whole(value: float | None) -> str:

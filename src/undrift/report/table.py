@@ -15,8 +15,6 @@ from itertools import zip_longest
 from textwrap import fill, wrap
 from typing import Literal
 
-from undrift.report.numbers import NONE, Show
-
 NARROWEST = 40
 """The smallest width, in columns, that a layout is made for."""
 PAGE = 100
@@ -61,11 +59,6 @@ class Cell:
 
     def __str__(self) -> str:
         return self.text
-
-    @classmethod
-    def of(cls, value: float | None, show: Show) -> Cell:
-        """A number that may not be known."""
-        return Cell(NONE) if value is None or math.isnan(value) else Cell(show(value), value)
 
 
 @dataclasses.dataclass(frozen=True)

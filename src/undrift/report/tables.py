@@ -21,11 +21,11 @@ from undrift.report.numbers import (
     NONE,
     UNKNOWN,
     Show,
+    Spread,
     duration,
     names,
     number,
     plain,
-    short,
     signed,
     size,
     small,
@@ -119,11 +119,11 @@ def results(
         "method": (True, lambda s: Cell(s.label)),
         "seeds": (several, _seeds),
         **(reached | spent if declared else spent | reached),
-        "loss": (judged, lambda s: Cell.of(s.end("loss").mean, short)),
-        "drift": (drifted, lambda s: Cell.of(s.end("drift").mean, small)),
+        "loss": (judged, lambda s: Cell(plain(s.end("loss").mean), s.end("loss").mean)),
+        "drift": (drifted, lambda s: Cell(small(s.end("drift").mean), s.end("drift").mean)),
         "worst 10 %": (spread_out, lambda s: Cell(spell(s.end(worst), number(what)))),
         "spread": (spread_out, lambda s: Cell(spell(s.end(spread), number(what)))),
-        "time": (True, lambda s: Cell.of(s.end("seconds").mean, duration)),
+        "time": (True, lambda s: Cell(duration(s.end("seconds").mean), s.end("seconds").mean)),
         "outcome": (True, _outcome),
         "tuned over": (bool(tuned), lambda s: Cell((tuned or {}).get(s.label, NONE))),
     }
@@ -139,15 +139,19 @@ def results(
     mean = ", mean over seeds ± standard deviation" if several else ""
     never = f" ({NONE} if never)" if aimed else ""
     once = [s.label for s in summaries if not s.seeded]
+    each = {s.label: (s.end("syncs").mean or 0, s.end("round").mean or 1) for s in summaries}
+    several_a_round = [f"{label}: {n / k:.3g} exchanges" for label, (n, k) in each.items() if n > k]
     notes = {
         f"rounds, vectors and gradients: spent {spent_on}{mean}{never}": True,
-        "vectors: of model size, up and down, per client; gradients: of all clients together": True,
+        "vectors: of model size, up and down, per client; gradients: of all clients together, "
+        "one for a mini-batch or for a pass over all data": True,
+        f"{'; '.join(several_a_round)} a round": bool(several_a_round),
         "bytes: those that travel up and down, of all clients together": "bytes" in counted,
         f"{column} and loss: at the end{ON[samples]}": judged,
         "drift: mean squared distance of the last local models to the server's": drifted,
         f"worst 10 %: mean {what} of the worst tenth of the clients, each on its own samples; "
         f"spread: standard deviation of the clients' {what}": spread_out,
-        **{f"seeds vary {part}": several for part in varied},
+        **{f"seeds vary {part}": several for part in filter(None, varied)},
         NO_END: any(s.without_end for s in summaries),
         "tuned over: what was tried of each method, with other seeds; by undrift tune": bool(tuned),
         f"run once, for no seed changes it: {names(once)}": bool(once),
@@ -272,7 +276,7 @@ def _value(value: object) -> str:
     if isinstance(value, Mapping) and "name" in value:
         others = {n: v for n, v in value.items() if n != "name"}
         return f"{value['name']} ({_values(others)})" if others else str(value["name"])
-    return short(value) if isinstance(value, float) else str(value)
+    return plain(value) if isinstance(value, float) else str(value)
 
 
 def _seeds(s: Summary) -> Cell:
@@ -288,11 +292,8 @@ def _outcome(s: Summary) -> Cell:
 def _spent(s: Summary, name: str, aimed: bool) -> Cell:
     """Spent until the target, or in all; only rounds have a deviation, as other counts follow."""
     found = s.needed.get(name, UNKNOWN) if aimed else s.end(SPENT[name])
-    cell = Cell.of(found.mean, size if name == "bytes" else whole)
-    if not aimed or name != "rounds" or found.sd is None:
-        return cell
-    deviation = whole(found.sd) if found.sd >= 10 else plain(found.sd, 2)
-    return dataclasses.replace(cell, text=f"{cell.text} ± {deviation}")
+    own = found if aimed and name == "rounds" else Spread(found.mean)
+    return Cell(spell(own, size if name == "bytes" else whole), found.mean)
 
 
 def _compressed(summaries: Sequence[Summary]) -> bool:

@@ -208,6 +208,8 @@ class Runs(dict[Key, Run]):
 
     folder: Path | None = None
     """Where they are kept."""
+    varied: str = ""
+    """What the seeds vary, in words."""
 
     def __missing__(self, key: Key | str) -> Run:
         label, seed = (key, None) if isinstance(key, str) else key
@@ -237,7 +239,12 @@ class Runs(dict[Key, Run]):
 
     def _results(self) -> Table:
         found = summarise(self.records, None, self._outcomes, goal=self._declared)
-        return results(found, declared=self._declared.metric is not None)
+        return results(
+            found,
+            varied=[self.varied],
+            samples=self._samples,
+            declared=self._declared.metric is not None,
+        )
 
     @property
     def _declared(self) -> Goal:
@@ -273,9 +280,9 @@ class Runs(dict[Key, Run]):
     ) -> Axes:
         """Draw one column of every run against another, on the same axes.
 
-        A method has one colour; the more seeds it was run with, the paler their lines. With
-        ``bounds`` the gap has theorems' bounds too, dashed; of methods without one a warning says
-        why.
+        A method has one colour; of several seeds it is their mean, in a band of one standard
+        deviation. With ``bounds`` the gap has theorems' bounds too, dashed; of methods without one
+        a warning says why.
         """
         rows, column = self.records, y or self._declared.column(*self.records)
         if wrong := {x, column} - columns(rows).keys():

@@ -38,7 +38,7 @@ from undrift.runs.prepare import threads
 from undrift.runs.results import History, Run, Runs
 from undrift.runs.tensorboard import TensorBoard
 from undrift.runs.trial import PAUSE, MethodResult, RunPlace, StopSignal, Trial
-from undrift.spec.schema import Spec, Table
+from undrift.spec.schema import Spec, Table, varied
 
 SPREAD = (
     "where the run is saved, and other processes can make it from its spec: a problem by name, "
@@ -185,6 +185,7 @@ def _collect(
             goal=experiment.rules.best,
         )
     runs.folder = folder.path if folder else None
+    runs.varied = varied(experiment.recipe.document())
     return runs
 
 

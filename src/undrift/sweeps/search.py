@@ -49,8 +49,8 @@ class Tried(NamedTuple):
     gradients: int
     value: float
     """The number that settings are compared by; NaN where it diverged."""
-    reached: int | None
-    """The round in which a target was first seen reached."""
+    reached: float | None
+    """The round in which a target was first seen reached; of several seeds the mean."""
     status: str
     """done, given up, diverged, or refused by the method."""
 
@@ -72,8 +72,6 @@ class Tuned:
     goal: Goal
     column: str
     """The name of the number that settings were compared by."""
-    open_ends: list[str] = dataclasses.field(default_factory=list)
-    """What the best value of is still the least or the largest that was tried, of a grid."""
     asked: int = 0
     """Settings of the grid that was given, without those by which it was extended."""
 
@@ -82,6 +80,25 @@ class Tuned:
         """All values that were tried, by name; the method has refused others."""
         tried = [dict(one.setting) for one in self.tried if one.status != "refused"]
         return {name: sorted({setting[name] for setting in tried}) for name in self.best}
+
+    @property
+    def open_ends(self) -> list[str]:
+        """What the best value of is still the least or the largest that was tried, of a grid.
+
+        How many steps, samples and clients there are is the user's.
+        """
+        return [
+            name
+            for name, some in self.grid.items()
+            if self.asked and len(some) > 1 and self.best[name] in (some[0], some[-1])
+            if not isinstance(self.best[name], int)
+        ]
+
+    @property
+    def means(self) -> list[Tried]:
+        """Every setting once, as the mean over its seeds."""
+        own = dict.fromkeys(one.setting for one in self.tried)
+        return [over_seeds([one for one in self.tried if one.setting == each]) for each in own]
 
     @property
     def gradients(self) -> int:
@@ -99,15 +116,11 @@ class Tuned:
         return [one for one in self.tried if dict(one.setting) == self.best]
 
     @property
-    def reached(self) -> float | None:
-        """The round in which they reached the target, if all did."""
-        late = [one.reached for one in self.runs if one.reached is not None]
-        return mean(late) if len(late) == len(self.runs) else None
-
-    @property
-    def value(self) -> float:
-        """Their number, NaN if one diverged."""
-        return mean(one.value for one in self.runs)
+    def result(self) -> Tried:
+        """Those as one: the round in which all reached the target, and their number, NaN if one
+        diverged.
+        """
+        return over_seeds(self.runs)
 
     @property
     def target(self) -> float | None:
@@ -132,9 +145,10 @@ class Tuned:
 
     def document(self) -> dict[str, object]:
         """For JSON."""
-        edges = {name: self.edge(name) for name in self.best}
         names = ("best", "grid", "column", "open_ends", "settings", "gradients")
-        return {name: getattr(self, name) for name in names} | {"edges": edges}
+        return {name: getattr(self, name) for name in names} | {
+            "edges": {name: self.edge(name) for name in self.best}
+        }
 
 
 class Search:
@@ -187,21 +201,17 @@ class Search:
                 [tuple(zip(wanted, v, strict=True)) for v in itertools.product(*wanted.values())]
             )
             best = dict(self.best())
-            open_ends = [  # how many steps, samples and clients there are is the user's
-                name
+            new = {
+                name: _beyond(some, best[name])
                 for name, some in values.items()
-                if len(some) > 1
-                and best[name] in (some[0], some[-1])
-                and not isinstance(best[name], int)
-            ]
-            new = {n: _beyond(values[n], best[n]) for n in open_ends if values[n][0] > 0}
+                if len(some) > 1 and some[0] > 0 and best[name] in (some[0], some[-1])
+                if not isinstance(best[name], int)
+            }
             if not new or self.over():
                 break
             values = values | new
             wanted = {name: new.get(name, [value]) for name, value in best.items()}
-        return dataclasses.replace(
-            self.found(), open_ends=open_ends, asked=math.prod(map(len, grid.values()))
-        )
+        return dataclasses.replace(self.found(), asked=math.prod(map(len, grid.values())))
 
     def found(self) -> Tuned:
         """The best of all that were tried."""
@@ -294,6 +304,15 @@ class Search:
         if isinstance(aim, EarlyStopping) and aim.reached(self.column, value):
             now = now._replace(reached=now.reached or done)
         return now._replace(value=value)
+
+
+def over_seeds(runs: Sequence[Tried]) -> Tried:
+    """Runs of one setting as one: their means, and the status of one that did not end well."""
+    late = [one.reached for one in runs if one.reached is not None]
+    return max(runs, key=lambda one: (one.status == "diverged", one.status != "done"))._replace(
+        value=mean(one.value for one in runs),
+        reached=mean(late) if len(late) == len(runs) else None,
+    )
 
 
 def tested(problem: Problem) -> bool:

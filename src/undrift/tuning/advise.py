@@ -263,12 +263,12 @@ def enter(
     rounds = max(1, round(share * (rounds if by == "rounds" else 2 * rounds / vectors)))
     tuned = contest.search(0, lambda setting, _: make(setting[STEP]), rounds).tune({STEP: steps})
     each = sum(one.gradients for one in tuned.runs) / max(1, sum(one.rounds for one in tuned.runs))
-    until = tuned.reached or rounds
+    until = tuned.result.reached or rounds
     spent = until, round(until * vectors), round(until * each)
     return Entrant(
         tuned.best[STEP],
-        tuned.reached,
-        tuned.value,
+        tuned.result.reached,
+        tuned.result.value,
         *spent,
         share,
         dataclasses.replace(tuned, tried=[*before, *tuned.tried]),

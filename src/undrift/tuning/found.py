@@ -78,13 +78,14 @@ class Tunings(dict[str, Tuned]):
         return self.table().text()
 
     def figure(self) -> Figure:
-        """How good every value was, for each name that was tuned: by the rounds to the target, if
-        a method has reached it somewhere; above are the values that never did.
+        """How good every value was, for each name that was tuned, as the mean over seeds: by the
+        rounds to the target, if a method has reached it somewhere with all of them; above are the
+        values that never did.
         """
         names = list(dict.fromkeys(name for found in self.values() for name in found.best))
         figure, axes = grid(len(names), 3)
         styles, column = line_styles(self), next(iter(self.values())).column
-        late = any(one.reached for found in self.values() for one in found.tried)
+        late = any(one.reached for found in self.values() for one in found.means)
         for ax, name in zip(axes, names, strict=True):
             for label, found in self.items():
                 if name in found.best:
@@ -133,14 +134,16 @@ def note(found: Tuned) -> TuningNote:
 
 
 def _response(ax: Axes, name: str, label: str, found: Tuned, late: bool, style: Style) -> None:
-    """One method: its best run at each value, and above them the values without a good one."""
+    """One method: its best setting at each value, as the mean over seeds, and above them the values
+    without a good one.
+    """
 
     def rank(one: Tried) -> tuple[bool, bool, float]:
         worth = (one.reached or math.inf) if late else found.goal.badness(found.column, one.value)
         return math.isinf(worth), one.status != "done", worth
 
     best = dict[float, Tried]()
-    for one in sorted(found.tried, key=rank):
+    for one in sorted(found.means, key=rank):
         best.setdefault(dict(one.setting)[name], one)
     good = {value: best[value] for value in sorted(best) if not rank(best[value])[0]}
     heights = [float(one.reached or 0) if late else one.value for one in good.values()]
@@ -177,13 +180,14 @@ def _spread(ax: Axes, values: Sequence[float]) -> None:
 
 def _shown(found: Tuned) -> str:
     """What the best setting was compared by."""
-    if any(one.status == "diverged" for one in found.runs):
+    one = found.result
+    if one.status == "diverged":
         return "diverged"
     if found.target is not None:
-        return "-" if found.reached is None else f"{found.reached:g}"
-    last = min(one.rounds for one in found.runs)
+        return "-" if one.reached is None else f"{one.reached:g}"
+    last = min(run.rounds for run in found.runs)
     short = "" if last == found.rounds else f" in round {last}"
-    return f"{found.value:.3g}{short}" if math.isfinite(found.value) else "-"
+    return f"{one.value:.3g}{short}" if math.isfinite(one.value) else "-"
 
 
 def _values(setting: Mapping[str, float]) -> str:
