@@ -50,7 +50,7 @@ CEILINGS = {
     "report plots": 948,
     "federate flower": 1476,
     "tuning": 485,
-    "cli": 1316,
+    "cli": 1315,
     "undrift_papers": 2026,
 }
 """Statements of rooms; what is in no room is counted with none."""
