@@ -38,15 +38,15 @@ MAY_IMPORT = {
     "cli plots records report runs spec",
 }
 CEILINGS = {
-    "core settings": 1483,
+    "core settings": 1490,
     "methods objectives theory": 1571,
     "data models": 1754,
     "problems": 3332,
-    "engines": 2825,
+    "engines": 2814,
     "sweeps": 772,
     "spec": 706,
     "records runs": 2818,
-    "check": 757,
+    "check": 758,
     "report plots": 948,
     "federate flower": 1476,
     "tuning": 485,

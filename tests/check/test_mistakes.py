@@ -35,6 +35,12 @@ MISTAKES = {
         "return self.Client(c=0.0)",
         "Mine.client gives c as float, not as a vector: for a number write 0",
     ),
+    "dy=y - got.x": ("dy=(y - got.x)[..., :-1]", "Mine.work gives dy as torch.float64 ["),
+    ", dc=c - me.c": (", dc=(c - me.c).sum()", "Mine.work gives dc as torch.float64 [], not as"),
+    "dc=c - me.c)": ("dc=(c - me.c).float())", "Mine.work gives dc as torch.float32 ["),
+    "self.Client(c=c),": ("self.Client(c=c[..., :2]),", "Mine.work gives c as torch.float64 ["),
+    "x=s.x + up.dy": ("x=(s.x + up.dy).sum()", "Mine.merge gives x as torch.float64 [], not as"),
+    "x=x0, c=": ("x=x0[:1], c=", "Mine.server gives x as torch.float64 [1], not as"),
     "+ up.dy": ("+ up.dx", "Mine.Up has no field dx; it has dy, dc"),
     "+ got.c": ("+ got.d", "Mine.Down has no field d; it has x, c"),
     "of these names\n        x: Vec\n        c: Vec": (

@@ -333,22 +333,45 @@ class Method(Exchange, Record):
         return (cls.local_steps, cls.phases, cls.blocks) == declared
 
 
-def returned(owner: Exchange, function: str, found: Any, *names: str) -> Any:
-    """What a function of a method has returned, if it is one record of each of these classes."""
+class WrongForm(TypeError):
+    """A vector that a method gives has another type or shape than the model."""
+
+
+def returned(
+    owner: Exchange,
+    function: str,
+    found: Any,
+    *names: str,
+    like: Vec | None = None,
+    clients: int = 0,
+) -> Any:
+    """What a function of a method has returned, if it is one record of each of these classes.
+
+    Their vectors must be ``like`` this one, or have such a row for each of so many ``clients``.
+    """
     several = found if isinstance(found, tuple) else (found,)
     kinds = [getattr(owner, name) for name in names]
     if len(several) != len(kinds) or not all(map(isinstance, several, kinds)):
         did = ["None" if one is None else type(one).__name__ for one in several]
         raise TypeError(
-            f"{type(owner).__qualname__}.{function} must return {' and '.join(names)}; "
+            f"{getattr(owner, function).__qualname__} must return {' and '.join(names)}; "
             f"it returned {' and '.join(did)}"
         )
+    if like is not None:
+        dtype, own = like.dtype, like.shape
+        shapes = ((clients, *own), own) if clients else (own,)
     for name, vector in [pair for record in several for pair in record.items()]:
         if not hasattr(vector, "dim"):
             raise TypeError(
-                f"{type(owner).__qualname__}.{function} gives {name} as {type(vector).__name__}, "
+                f"{getattr(owner, function).__qualname__} gives {name} as {type(vector).__name__}, "
                 "not as a vector: for a number write 0 * x + number, with a vector x"
             )
+        if like is None or (vector.dtype == dtype and vector.shape in shapes):
+            continue
+        raise WrongForm(
+            f"{getattr(owner, function).__qualname__} gives {name} as {vector.dtype} "
+            f"{[*vector.shape]}, not as {dtype} {[*shapes[0]]}"
+        )
     return found
 
 
