@@ -312,13 +312,11 @@ class Method(Exchange, Record):
 
     def _refuse_robust(self, rule: Robust) -> list[Refusal]:
         """Why a robust rule cannot take the place of its means."""
-        why = ""
         if not self.robust:
             why = self.needs_mean or "it does not declare that its algebra permits that (robust)"
-        for phase in self.exchanges():
-            if not why and (phase.who == "one" or phase.reduction != "mean"):
-                why = "not all of its exchanges end in a mean of many uploads"
-        if not why:
+        elif any(phase.who == "one" or phase.reduction != "mean" for phase in self.exchanges()):
+            why = "not all of its exchanges end in a mean of many uploads"
+        else:
             return []
         text = (
             f"{type(self).__name__} cannot run with {rule.name} instead of the mean: {why}; leave "
@@ -381,6 +379,10 @@ dataclasses.dataclass(frozen=True, kw_only=True)(Method)
 
 
 def _nested(cls: type[Method]) -> tuple[type[Phase], ...]:
+    for name, value in vars(cls).items():
+        other = isinstance(value, type) and not issubclass(value, Phase)
+        if other and {"send", "work", "merge"} & vars(value).keys():
+            raise TypeError(f"{value.__qualname__} is no Phase: write class {name}(Phase):")
     names = dict.fromkeys(
         name
         for base in reversed(cls.__mro__)
