@@ -5,6 +5,7 @@ import pytest
 from undrift.check import CHECKS, failures
 from undrift.check.checks import Failure, results
 from undrift.check.template import write
+from undrift.spec.errors import BadFile
 from undrift.spec.user_files import execute
 
 RETURNED = "return self.Client(c=c), self.Up(dy=y - got.x, dc=c - me.c)"
@@ -35,6 +36,12 @@ MISTAKES = {
         "return self.Client(c=0.0)",
         "Mine.client gives c as float, not as a vector: for a number write 0",
     ),
+    "dy=y - got.x": ("dy=(y - got.x)[..., :-1]", "Mine.work gives dy as torch.float64 ["),
+    ", dc=c - me.c": (", dc=(c - me.c).sum()", "Mine.work gives dc as torch.float64 [], not as"),
+    "dc=c - me.c)": ("dc=(c - me.c).float())", "Mine.work gives dc as torch.float32 ["),
+    "self.Client(c=c),": ("self.Client(c=c[..., :2]),", "Mine.work gives c as torch.float64 ["),
+    "x=s.x + up.dy": ("x=(s.x + up.dy).sum()", "Mine.merge gives x as torch.float64 [], not as"),
+    "x=x0, c=": ("x=x0[:1], c=", "Mine.server gives x as torch.float64 [1], not as"),
     "+ up.dy": ("+ up.dx", "Mine.Up has no field dx; it has dy, dc"),
     "+ got.c": ("+ got.d", "Mine.Down has no field d; it has x, c"),
     "of these names\n        x: Vec\n        c: Vec": (
@@ -91,17 +98,23 @@ class Mine(Method):
 """
 
 
-@pytest.mark.parametrize("wrong", [("me.replace(g=got.x)", "me"), ("Anchor(Phase)", "Anchor")])
-def test_a_scratch_that_no_phase_kept_is_named(tmp_path, wrong):
+def test_a_scratch_that_no_phase_kept_is_named(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(FORGOTTEN, encoding="utf-8")
     (cls,) = execute(file).methods.values()
     CHECKS["purity"](cls)
-    file.write_text(FORGOTTEN.replace(*wrong), encoding="utf-8")
+    file.write_text(FORGOTTEN.replace("me.replace(g=got.x)", "me"), encoding="utf-8")
     (cls,) = execute(file).methods.values()
     (ended,) = results(cls, {"purity": CHECKS["purity"]})
     sentence = "Mine.Client has no g yet: no phase of this round has kept one"
     assert "(mine.py:23)" in ended.failure and sentence in ended.failure
+
+
+def test_a_nested_class_that_is_no_phase_is_named(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(FORGOTTEN.replace("Anchor(Phase)", "Anchor"), encoding="utf-8")
+    with pytest.raises(BadFile, match=r"Mine\.Anchor is no Phase: write class Anchor\(Phase\):"):
+        execute(file)
 
 
 def changed(folder, text, wrong):

@@ -21,6 +21,7 @@ MISTAKES = {
     "kept on self": ("        y = f.sgd", "        self.last = got.x\n        y = f.sgd"),
     "a norm over": ("dy=y - got.x", "dy=(y - got.x) / (y - got.x).norm()"),
     "only `self.Up": ("return self.Client(c=c), self.Up", "return self.Up"),
+    "a vector of another": ("dc=c - me.c", "dc=(c - me.c).sum()"),
     "a misspelt": ("+ got.c)", "+ got.cc)"),
     "an undocumented": ("        lr: eta, the local step size.\n", ""),
 }
@@ -28,7 +29,7 @@ MISTAKES = {
 
 def test_each_row_is_tried():
     rows = [row for row in SAYS if row != "mistake" and set(row) != {"-"}]
-    assert [row.startswith(start) for row, start in zip(rows, MISTAKES, strict=True)] == [True] * 11
+    assert [row.startswith(start) for row, start in zip(rows, MISTAKES, strict=True)] == [True] * 12
 
 
 @pytest.mark.thorough

@@ -9,6 +9,7 @@ import torch
 from undrift.check.federations import example, least_squares
 from undrift.core import registry
 from undrift.core.faults import Fault, Faults, Judging
+from undrift.core.method import WrongForm
 from undrift.core.params import BadParameters
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
@@ -241,25 +242,23 @@ def test_wrong_judging_is_refused_by_field():
 
 
 class Crooked(Scaffold, register=False):
-    """One client uploads vectors of another size, or of another type."""
-
-    change = staticmethod(lambda v: v[:-1])
+    """Uploads vectors of another size, and once of another type."""
 
     def work(self, me, got, f):
         new, up = super().work(me, got, f)
-        return new, up.map(self.change) if f.members.tolist() == [BAD] else up
+        return new, up.map(lambda v: v[..., :-1] if f.round else v.float())
 
 
-class Single(Crooked, register=False):
-    change = staticmethod(lambda v: v.float())
-
-
-@pytest.mark.parametrize("kind", [Crooked, Single])
-def test_uploads_of_another_size_or_type_are_left_out(kind):
-    engine = ran(Wire, kind(lr=0.05), rounds=3)
-    assert {(one.round, one.client) for one in engine.rejections} == {(r, BAD) for r in range(3)}
-    masked = [{"kind": "drop-before", "clients": [BAD]}]
-    assert same(engine, ran(Wire, Scaffold(lr=0.05), rounds=3, faults=masked))
+@pytest.mark.parametrize(("kind", "rows"), [(Simulate, [5, 4]), (Wire, [4])])
+def test_a_vector_of_another_form_is_the_methods_mistake(kind, rows):
+    engine = kind(Crooked(lr=0.05), PROBLEM)
+    for round, got in enumerate([f"float32 {rows}", f"float64 {[*rows[:-1], 3]}"]):
+        engine.round = round
+        with pytest.raises(WrongForm) as wrong:
+            engine.run_round()
+        said = f"Crooked.work gives dy as torch.{got}, not as torch.float64 {rows}"
+        assert str(wrong.value) == said
+    assert not engine.rejections
 
 
 def test_if_no_frame_arrives_rounds_are_skipped(monkeypatch):

@@ -312,3 +312,17 @@ def test_states_are_for_their_user_alone(tmp_path):
 def test_it_needs_a_federation():
     with pytest.raises(BadParameters, match="undrift federate"):
         Federated(FedAvg(lr=0.1), PROBLEM)
+
+
+class Short(Scaffold, register=False):
+    """Client 1 uploads vectors that are too short."""
+
+    def work(self, me, got, f):
+        new, up = super().work(me, got, f)
+        return new, up.map(lambda v: v[..., :-1]) if f.members.tolist() == [1] else up
+
+
+def test_a_node_whose_vectors_have_another_form_is_refused_alone(tmp_path):
+    far, _ = federation(Short(lr=0.02), tmp_path, steps=2)
+    after(2, far)
+    assert [(one.round, one.client) for one in far.rejections] == [(0, 1), (1, 1)]

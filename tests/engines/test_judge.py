@@ -94,7 +94,7 @@ def test_what_is_usual_lasts(tmp_path):
 
 def test_a_majority_that_grows_is_not_refused():
     order = Simulate(ud.FedAvg(lr=0.01), build("quadratic")).order()
-    judge = Sound(3, torch.float64, 1e6)
+    judge = Sound(torch.float64, 1e6)
     assert judge.scale(order, "dy", [1.0, 2.0, 3.0]) == 2.0
     assert judge.scale(order, "dy", [1.0, 2e9, 3e9]) == 2e9
 

@@ -123,7 +123,7 @@ def test_what_changed_is_named(tmp_path):
     about = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert about["code"].keys() == {"network", "loss", "metrics", "train_metrics", "pipeline"}
     other = {**about["code"], "metrics": "other", "loss": "new"}
-    with pytest.raises(BadFolder, match="other loss and metrics"):
+    with pytest.raises(BadFolder, match="other loss and metrics: its code or data have changed"):
         Folder(tmp_path / "run").refuse_other(about["data"], other)
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 import undrift as ud
+from undrift.check.template import write
 from undrift.methods import registry
 from undrift.spec.errors import Origin
 from undrift.spec.reader import Reader, load
@@ -35,6 +36,15 @@ def test_every_method_is_tried_or_the_reason_told(found):
     none = advise(spec(), stateless=True, exchanges=1, heats=(1 / 8,))
     assert "Scaffold" in none.refused and "2 exchanges" in none.refused["FedLin"]
     assert {"FedAvg", "GD"} <= none.entrants.keys()
+
+
+def test_a_method_of_ones_own_is_told_why_it_is_not_tried(tmp_path):
+    write("Mine", tmp_path)
+    document = {"method": [{"file": "mine.py", "name": "Mine", "lr": 0.1}]}
+    document = {"name": "s", "rounds": 4, "problem": {"name": "quadratic"}} | document
+    own = Reader(document, Origin(str(tmp_path / "spec")), tune=True).spec()
+    found = advise(own, stateless=True, exchanges=1, heats=(1 / 8,))
+    assert "tune it with undrift tune" in found.refused["Mine"] and "Mine:" in found.table().text()
 
 
 def test_what_it_will_take_is_told_after_the_first_method():

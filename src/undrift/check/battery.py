@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -384,6 +385,7 @@ def _twice(phase: Exchange, name: str) -> Callable[..., Any]:
 
     step = getattr(phase, name)
 
+    @functools.wraps(step)
     def watched(one: Struct, other: Struct, third: Any) -> Any:
         kept = [record.map(Tensor.clone) for record in (one, other)]
         spent = vars(third).get("gradients")

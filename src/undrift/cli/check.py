@@ -48,19 +48,19 @@ def examine(thing: Checked, as_json: bool) -> dict[str, str]:
     """The failed checks of one thing and why; prints a line for each check as it ends."""
     tell = say if as_json else result
     tell(thing.name)
-    ended = []
+    ended, told = [], set[str]()
     for check in thing.results():
         ended.append(check)
-        word, text = "passed", check.title
-        if check.failure:
-            same = [one.name for one in ended[:-1] if one.failure == check.failure]
-            word, text = "FAILED", f"the same as {same[0]}" if same else check.failure
-        elif check.inapplicable:
-            word, text = "skipped", check.inapplicable
-        tell(f"  {word}  {check.name}: {text}")
+        text = check.failure or check.inapplicable or check.title
+        word = "FAILED" if check.failure else "skipped" if check.inapplicable else "passed"
+        # What stops one check stops others, in words that differ by sizes alone: it is told once.
+        if (words := "".join(filter(str.isalpha, check.failure or check.name))) not in told:
+            tell(f"  {word}  {check.name}: {text}")
+        told.add(words)
     failures = {check.name: check.failure for check in ended if check.failure}
     skipped = sum(check.inapplicable is not None for check in ended)
     passed = len(ended) - len(failures) - skipped
     without = f", {skipped} skipped" if skipped else ""
-    tell(f"{count(passed, 'check')} passed{without}, {len(failures)} failed")
+    alike = " (others as these)" if len(ended) > len(told) else ""
+    tell(f"{count(passed, 'check')} passed{without}, {len(failures)} failed{alike}")
     return failures

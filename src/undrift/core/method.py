@@ -312,13 +312,11 @@ class Method(Exchange, Record):
 
     def _refuse_robust(self, rule: Robust) -> list[Refusal]:
         """Why a robust rule cannot take the place of its means."""
-        why = ""
         if not self.robust:
             why = self.needs_mean or "it does not declare that its algebra permits that (robust)"
-        for phase in self.exchanges():
-            if not why and (phase.who == "one" or phase.reduction != "mean"):
-                why = "not all of its exchanges end in a mean of many uploads"
-        if not why:
+        elif any(phase.who == "one" or phase.reduction != "mean" for phase in self.exchanges()):
+            why = "not all of its exchanges end in a mean of many uploads"
+        else:
             return []
         text = (
             f"{type(self).__name__} cannot run with {rule.name} instead of the mean: {why}; leave "
@@ -333,22 +331,45 @@ class Method(Exchange, Record):
         return (cls.local_steps, cls.phases, cls.blocks) == declared
 
 
-def returned(owner: Exchange, function: str, found: Any, *names: str) -> Any:
-    """What a function of a method has returned, if it is one record of each of these classes."""
+class WrongForm(TypeError):
+    """A vector that a method gives has another type or shape than the model."""
+
+
+def returned(
+    owner: Exchange,
+    function: str,
+    found: Any,
+    *names: str,
+    like: Vec | None = None,
+    clients: int = 0,
+) -> Any:
+    """What a function of a method has returned, if it is one record of each of these classes.
+
+    Their vectors must be ``like`` this one, or have such a row for each of so many ``clients``.
+    """
     several = found if isinstance(found, tuple) else (found,)
     kinds = [getattr(owner, name) for name in names]
     if len(several) != len(kinds) or not all(map(isinstance, several, kinds)):
         did = ["None" if one is None else type(one).__name__ for one in several]
         raise TypeError(
-            f"{type(owner).__qualname__}.{function} must return {' and '.join(names)}; "
+            f"{getattr(owner, function).__qualname__} must return {' and '.join(names)}; "
             f"it returned {' and '.join(did)}"
         )
+    if like is not None:
+        dtype, own = like.dtype, like.shape
+        shapes = ((clients, *own), own) if clients else (own,)
     for name, vector in [pair for record in several for pair in record.items()]:
         if not hasattr(vector, "dim"):
             raise TypeError(
-                f"{type(owner).__qualname__}.{function} gives {name} as {type(vector).__name__}, "
+                f"{getattr(owner, function).__qualname__} gives {name} as {type(vector).__name__}, "
                 "not as a vector: for a number write 0 * x + number, with a vector x"
             )
+        if like is None or (vector.dtype == dtype and vector.shape in shapes):
+            continue
+        raise WrongForm(
+            f"{getattr(owner, function).__qualname__} gives {name} as {vector.dtype} "
+            f"{[*vector.shape]}, not as {dtype} {[*shapes[0]]}"
+        )
     return found
 
 
@@ -358,6 +379,10 @@ dataclasses.dataclass(frozen=True, kw_only=True)(Method)
 
 
 def _nested(cls: type[Method]) -> tuple[type[Phase], ...]:
+    for name, value in vars(cls).items():
+        other = isinstance(value, type) and not issubclass(value, Phase)
+        if other and {"send", "work", "merge"} & vars(value).keys():
+            raise TypeError(f"{value.__qualname__} is no Phase: write class {name}(Phase):")
     names = dict.fromkeys(
         name
         for base in reversed(cls.__mro__)

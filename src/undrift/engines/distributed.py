@@ -29,7 +29,7 @@ from undrift.core.params import BadParameters
 from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine, Tensors
-from undrift.engines.judge import client_rows, lengths, misfit
+from undrift.engines.judge import client_rows, lengths
 from undrift.engines.local import Common
 from undrift.engines.memory import Needs, plan
 from undrift.engines.messages.format import KINDS, TYPES, content
@@ -89,12 +89,8 @@ class Shard(Site):
         work, error = Work(), None
         try:
             work = super().work(share, got, mine)
-            # What has another size or type cannot travel.
-            for row in client_rows(work):
-                if text := misfit(row, self.problem.dim, self.common.x0.dtype):
-                    raise ValueError(text)
         except Exception as raised:
-            work, error = Work(), raised
+            error = raised
         return work._replace(gradients=self._heed(share.order, work, error))
 
     def _moved(self, share: Share) -> Tensors:

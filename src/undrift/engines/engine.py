@@ -120,7 +120,7 @@ class Engine:
         # A round that needs everybody is not skipped because of a length alone.
         unbounded = self.judging.norm == "off" or method.participation == "full"
         norm = math.inf if unbounded else float(self.judging.norm)
-        self.soundness = Sound(problem.dim, self.x0.dtype, norm)
+        self.soundness = Sound(self.x0.dtype, norm)
         self.reducer = Reducer(options.aggregation, method, problem.samples, self.x0)
         self.parts: list[Part] = [self.reducer] if self.reducer.last else []
         """What a round changes beside the server's state."""
@@ -138,7 +138,8 @@ class Engine:
         self.ledger, self.troubles = Ledger(), Troubles()
         self.rejections: list[Rejection] = []
         """Clients whose work did not count, and why; who runs an engine for long empties it."""
-        self.server: State = returned(method, "server", method.server(self.x0), "Server").lasting()
+        begun = returned(method, "server", method.server(self.x0), "Server", like=self.x0)
+        self.server: State = begun.lasting()
         self.moved: float | None = None
         """How far the last round that counted moved the model."""
         self._start = self.server
@@ -228,7 +229,7 @@ class Engine:
         if self.troubles.gone and not self._counts(order):
             return self._skip(order)
         with quiet(self.problem):
-            down = returned(phase, "send", phase.send(self.server), "Down")
+            down = returned(phase, "send", phase.send(self.server), "Down", like=self.x0)
             work = self.collect(order, down)
             if self.faulty is not None:
                 work = self.faulty.spoil(order, work)
@@ -249,7 +250,7 @@ class Engine:
                 counted = work.only(cohort.members)
             server = phase.merge(self.server, self.reduce(order, counted), cohort)
             # The clients' states change last: what raises before has left them as they were.
-            self._check_server(order, returned(phase, "merge", server, "Server"))
+            self._check_server(order, returned(phase, "merge", server, "Server", like=self.x0))
             self.commit(counted, cohort)
         self.server = server
         self.phase += 1

@@ -56,18 +56,10 @@ def client_rows(work: Work) -> list[ClientRows]:
     return rows
 
 
-def misfit(row: ClientRows, dim: int, dtype: torch.dtype) -> str:
-    """What is wrong with size or type of the rows; empty if nothing is."""
-    v, shape = row.v, (len(row.clients), dim)
-    if v.shape == shape and v.dtype == dtype:
-        return ""
-    return f"{row.name} is {v.dtype} {list(v.shape)}, not {dtype} {list(shape)}"
-
-
 @dataclasses.dataclass
 class Sound:
-    """Uploads and new states have the declared size and type and are finite; no upload is longer
-    than ``norm`` times what is usual in its phase.
+    """Uploads and new states are finite; no upload is longer than ``norm`` times what is usual in
+    its phase. Size and type were looked at where they were made, and where they arrived.
 
     That is the median, but never less than it is known to have been: as a method converges most
     uploads vanish, and a client that has not converged must not be refused for it. Where the two
@@ -76,7 +68,6 @@ class Sound:
     phase that needs everybody.
     """
 
-    dim: int
     dtype: torch.dtype
     norm: float = math.inf
     usual: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -84,13 +75,9 @@ class Sound:
 
     def __call__(self, order: Order, down: Message, work: Work) -> dict[int, str]:
         rows = client_rows(work)
-        for row in rows:
-            if misfit(row, self.dim, self.dtype):
-                break
-        else:
-            norms = lengths(rows)
-            if math.isfinite(sum(norms)) and self.even(order, norms, len(work.senders)):
-                return {}
+        norms = lengths(rows)
+        if math.isfinite(sum(norms)) and self.even(order, norms, len(work.senders)):
+            return {}
         found: dict[int, str] = {}
         for client, reason in self._reasons(order, down, rows, len(work.vectors())):
             found.setdefault(client, reason)
@@ -127,17 +114,12 @@ class Sound:
     ) -> Iterator[tuple[int, str]]:
         for row in (*rows[uploads:], *rows[:uploads]):
             clients = row.clients.tolist()
-            if text := misfit(row, self.dim, self.dtype):
-                yield from ((client, text) for client in clients)
-                continue
             for place in (~row.v.isfinite().all(-1)).nonzero().squeeze(-1).tolist():
                 yield clients[place], f"{row.name} has entries that are not finite"
         # Where a cohort has converged, uploads are rounding errors, of any ratio to each other.
         sent_down = max((float(v.norm()) for _, v in down.items()), default=0.0)
         rounding = torch.finfo(self.dtype).eps * sent_down
         for row in rows[:uploads]:
-            if misfit(row, self.dim, self.dtype):
-                continue
             lengths = row.v.double().norm(dim=-1).tolist()
             scale = self.scale(order, row.name, lengths)
             if scale <= rounding:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.method import Method
+from undrift.core.method import Method, WrongForm
 from undrift.core.problem import Oracle, Problem
 from undrift.engines.engine import Engine
 from undrift.engines.judge import Sound
@@ -137,7 +137,7 @@ class Node(Site):
         super().__init__(self.engine.common, self.alone)
         self.client, self.run = problem.client, self.engine.identity
         self.states = NodeStates(folder / self.run / str(self.client), self.run, self.client)
-        self._sound = Sound(problem.dim, problem.dtype)
+        self._sound = Sound(problem.dtype)
         self._first = {name: v.clone() for name, v in self.store.gather(None).items()}
 
     def do(self, asked: Packet) -> Packet:
@@ -153,7 +153,10 @@ class Node(Site):
         with quiet(self.problem):
             planned = order.cohort.planned[order.cohort.members.tolist().index(self.client)]
             share = Share(order, self.alone, [int(planned)], False)
-            work = self.work(share, got)
+            try:
+                work = self.work(share, got)
+            except WrongForm as error:  # as work that is not sound: the others go on
+                raise ArithmeticError(str(error)) from None
             for reason in self._sound(order, got, work).values():
                 raise ArithmeticError(reason)
         # On disk before the reply: the server may count on what it was told.

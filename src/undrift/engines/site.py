@@ -46,8 +46,11 @@ class Site(Part):
         self.common, self.held = common, held
         self.method, self.problem = common.method, common.problem
         clients = self.problem.clients if held is None else len(held)
-        first = returned(self.method, "client", self.method.client(common.x0), "Client").lasting()
-        start = dict(first.items()) | ({PREVIOUS: common.x0} if self.problem.remembers else {})
+        found = self.method.client(common.x0)
+        first = returned(self.method, "client", found, "Client", like=common.x0)
+        start = dict(first.lasting().items()) | (
+            {PREVIOUS: common.x0} if self.problem.remembers else {}
+        )
         for name, v in start.items():
             # 0 * x0 has negative zeros, which would differ from row to row.
             if self.stacks and not v.any():
@@ -186,15 +189,14 @@ class Site(Part):
 
     def _work(self, share: Share, found: tuple[State, Message], f: Stacked | One) -> Work:
         """What these clients, whose local work ``f`` was, return as work."""
-        new, up = (
-            record.map(f.rows)
-            for record in returned(share.order.phase, "work", found, "Client", "Up")
-        )
+        phase, like, members = share.order.phase, self.common.x0, share.members
+        records = returned(phase, "work", found, "Client", "Up", like=like, clients=len(members))
+        new, up = (record.map(f.rows) for record in records)
         vectors, end = dict(new.items()), None if f.end is None else f.rows(f.end)
         scratch = {name: vectors.pop(name) for name in new.scratch if name in vectors}
         if end is not None and self.problem.remembers:
             vectors[PREVIOUS] = end
-        members = senders = share.members
+        senders = members
         sent: Message | None = up
         if (picked := share.order.picked) is not None:
             only = slice(*np.searchsorted(members, [picked, picked + 1]))

@@ -60,7 +60,9 @@ class Mailed(Site):
         frame = address.frame(down)
         self.frames_down += len(frame)
         got = decode(order.phase.Down, self.carry(frame), like, address)
-        new, up = returned(order.phase, "work", order.phase.work(me, got, f), "Client", "Up")
+        new, up = returned(
+            order.phase, "work", order.phase.work(me, got, f), "Client", "Up", like=like
+        )
         if order.picked not in (None, client):
             return new, up
         address = address._replace(way="up")

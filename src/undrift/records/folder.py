@@ -159,8 +159,8 @@ class Folder(Journal):
         changed = [n for n in before | now if n not in unknown and before.get(n) != now.get(n)]
         if changed:
             raise BadFolder(
-                f"{self.path} holds this run with other {' and '.join(changed)}. Put that back, or "
-                f"run it anew: {ELSEWHERE}"
+                f"{self.path} holds this run with other {' and '.join(changed)}: its code or data "
+                f"have changed since. Put that back, or run it anew: {ELSEWHERE}"
             )
         if not unknown:
             return ""

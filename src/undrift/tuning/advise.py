@@ -188,6 +188,8 @@ def advise(
     make = partial(by_step, local=local, dim=task.problem.dim, convex=smooth is not None)
     first = 1 / smooth if smooth else FIRST
     why = {n: _unfit(make(n, first), task, stateless, exchanges) for n in registry}
+    own = "a method of your own, whose step advise does not know: tune it with undrift tune"
+    why |= {each.label: own for each in spec.entries if "file" in each.given}
     racing, found = [name for name, text in why.items() if not text], dict[str, Entrant]()
     began = time.monotonic()
     with threads(task.problem, task.setup):
