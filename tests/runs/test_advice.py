@@ -193,6 +193,31 @@ def test_a_network_that_has_learnt_nothing_says_so():
         assert run.note == "ended with a larger loss than it began with: try a smaller lr"
 
 
+def test_what_a_run_is_judged_by_tells_whether_it_has_learnt():
+    """With weights for a rare class accuracy falls, and what is wanted rises."""
+    draw = torch.Generator().manual_seed(0)
+    x, noise = torch.randn(800, 20, generator=draw), torch.randn(800, generator=draw)
+    y = (x[:, 0] + x[:, 1] + noise > 2.2).long()
+    weights = torch.tensor([0.2, 1.8])
+
+    def loss(outputs, targets):
+        each = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+        return (each * weights[targets]).mean()
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
+    with torch.no_grad():
+        net[2].bias.copy_(torch.tensor([0.5, -0.5]))
+    about = {"loss": loss, "metrics": ["accuracy", "auc"], "test": 0.5}
+    problem = ud.Neural(net, (x, y), ud.data.iid(800, clients=2), **about)
+    given = {"rounds": 150, "steps": 20}
+    run = ud.run(ud.FedAvg(lr=0.3), problem, callbacks=[ud.Goal(metric="auc")], **given)
+    for name, better in (("auc", True), ("accuracy", False), ("loss", True)):
+        first, last = run.history[name][[0, -1]]
+        assert (last > first) == better, (name, first, last)
+    assert run.note == "" and "larger loss" in ud.run(ud.FedAvg(lr=0.3), problem, **given).note
+
+
 def test_a_network_that_overfits_is_not_told_to_step_less():
     """Its loss on others' samples grows, however small its steps are."""
     draw = torch.Generator().manual_seed(0)

@@ -16,7 +16,8 @@ LOSS = 1e3
 NEAR = 0.1
 """A gradient or a loss that may be this near to its limit is measured after every round."""
 LEARNT = 0.1
-"""A network has learnt something if it gained this share of the accuracy that it lacked at first.
+"""A network has learnt something if it gained this share of the accuracy that it lacked at first,
+or of the declared metric that takes its place.
 
 The loss on others' samples does not tell: it grows as a network overfits.
 """
@@ -192,21 +193,24 @@ class Alarm:
     """How far the last round before that look moved the model."""
     began: float = math.inf
     """The loss before the first round."""
+    judged: str = "accuracy"
+    """What tells that a network has learnt something, and how much of it does."""
     wanted: float = 0.0
-    """The accuracy of a network that has learnt something."""
     learnt: bool = True
     """Whether it had that at the last look; also where none is measured."""
 
     @classmethod
-    def first(cls, row: Mapping[str, float]) -> Alarm:
-        """From the row before the first round."""
+    def first(cls, row: Mapping[str, float], goal: Goal = USUALLY) -> Alarm:
+        """From the row before the first round of a run that is judged by a goal."""
+        judged = goal.metric if goal.metric and goal.larger(goal.metric) else cls.judged
         loss, known = row["loss"], row.keys() & {"gap", "accuracy", "train_accuracy"}
         scale = max(abs(loss), row.get("gap", 0.0)) if known else 0.0  # others may begin at 0
         return cls(
             limit=GRADIENT * max(_size(row), 1e-300),
             ceiling=loss + LOSS * scale if scale else math.inf,
             began=loss,
-            wanted=LEARNT + (1 - LEARNT) * row.get("accuracy", 0.0),
+            judged=judged,
+            wanted=LEARNT + (1 - LEARNT) * row.get(judged, 0.0),
         )
 
     def due(self, round: int, moved: float | None) -> bool:
@@ -223,7 +227,7 @@ class Alarm:
         """Whether a row is that of a run that has diverged."""
         self.size, self.loss = _size(row), row["loss"]
         self.moved = moved or self.moved
-        self.learnt = row.get("accuracy", math.inf) >= self.wanted
+        self.learnt = row.get(self.judged, math.inf) >= self.wanted
         sound = math.isfinite(row["loss"]) and row["loss"] <= self.ceiling
         return not (sound and self.size <= self.limit)
 

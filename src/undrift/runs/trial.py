@@ -212,7 +212,7 @@ class Trial:
         if self.alarm is None:
             first = measure(engine, self.seconds)
             self._record(first)
-            self.alarm = Alarm.first(first)
+            self.alarm = Alarm.first(first, self.rules.best)
             if self.callbacks and engine.agree(bool(self.callbacks.why)):
                 return "early"
         while engine.round < rounds:
