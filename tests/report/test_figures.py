@@ -43,6 +43,23 @@ def test_a_panel_against_rounds_and_one_against_vectors(tmp_path):
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("given", "across"),
+    [
+        ({"width": 3.3}, ["rounds"]),
+        ({"width": 3.3, "x": "vectors"}, ["vectors sent and received per client"]),
+        ({"width": 7.0}, ["rounds", "vectors sent and received per client"]),
+    ],
+)
+def test_a_narrow_figure_has_one_panel_whose_words_fit(given, across):
+    figure = panels({"one": comparison(rows("FedAvg", "FedAvg"))}, **given)
+    figure.canvas.draw()
+    assert [ax.get_xlabel() for ax in figure.axes] == across
+    for ax in figure.axes:
+        words = ax.xaxis.label.get_window_extent()
+        assert words.x0 >= 0 and words.x1 <= figure.bbox.x1
+
+
 def test_biased_methods_are_grey_and_no_two_others_look_the_same():
     data = [row for k, m in enumerate(("FedAvg", "FedRecu", "FedCET")) for row in rows(f"m{k}", m)]
     biased, *others = lines(panels({"one": comparison(data)}).axes[0])

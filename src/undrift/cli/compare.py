@@ -35,7 +35,8 @@ def add(parser: Parser) -> None:
         "--x",
         choices=tuple(ACROSS),
         metavar="SPENT",
-        help=f"draw one panel, against {', '.join(ACROSS)} (default: against rounds and vectors)",
+        help=f"draw one panel, against {', '.join(ACROSS)} (default: against rounds and vectors, "
+        "in a narrow figure rounds alone)",
     )
     parser.add_argument(
         "--width",

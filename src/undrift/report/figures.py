@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from undrift.plots.columns import BOUND_OF, SHARES, WORDS, axis
-from undrift.plots.curves import bounding, draw, finish, image, legend, line_styles, plain, save
+from undrift.plots.curves import (
+    NARROW,
+    bounding,
+    draw,
+    finish,
+    image,
+    legend,
+    line_styles,
+    plain,
+    save,
+)
 from undrift.records.differences import curves
 from undrift.report.comparison import Comparison
 
@@ -23,7 +33,8 @@ def panels(
     width: float | None = None,
 ) -> Figure:
     """A pair of plots for each title and its runs: against rounds, and against vectors sent, or
-    one against ``x``. With a ``width`` in inches it is that of a figure in print.
+    one against ``x``. With a ``width`` in inches it is that of a figure in print, where a narrow
+    one has rounds alone.
 
     ``y`` is the column to draw, by default the one that a table judges by, which is also what
     targets are about.
@@ -32,7 +43,8 @@ def panels(
     from matplotlib.figure import Figure
 
     with rc_context({"font.size": 8, "axes.titlesize": 9} if width else {}):
-        across = [x] if x else ["round", "vectors"]
+        both = not x and (width is None or width > NARROW)
+        across = ["round", "vectors"] if both else [x or "round"]
         wide = width or 0.9 + 4.8 * len(across)
         tall = 0.7 * min(wide / len(across), 4.8)
         figure = Figure(figsize=(wide, 0.6 + tall * len(runs)), layout="constrained")
