@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "cli plots records report runs spec",
 }
 CEILINGS = {
-    "core settings": 1493,
+    "core settings": 1496,
     "methods objectives theory": 1571,
     "data models": 1759,
     "problems": 3328,
@@ -47,10 +47,10 @@ CEILINGS = {
     "spec": 703,
     "records runs": 2821,
     "check": 759,
-    "report plots": 945,
+    "report plots": 946,
     "federate flower": 1494,
-    "tuning": 488,
-    "cli": 1319,
+    "tuning": 493,
+    "cli": 1316,
     "undrift_papers": 2026,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -1,6 +1,9 @@
 """``compare`` reads folders."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -150,3 +153,13 @@ def test_a_label_on_disk_cannot_command_the_terminal(runs, capsys):
     main(["compare", "fast"])
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\\x1b[2J" in out
+
+
+def test_the_figure_is_there_though_nobody_reads_the_table(runs):
+    """As with: undrift compare RUN --plot FILE | head -1."""
+    command = [sys.executable, "-m", "undrift", "compare", "fast", "--plot", "f.png"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    subprocess.run(command, stdout=writing, stderr=subprocess.DEVNULL, timeout=60, check=False)
+    os.close(writing)
+    assert (runs / "f.png").read_bytes().startswith(b"\x89PNG")

@@ -182,13 +182,13 @@ def test_runs_on_different_samples_are_remarked(tmp_path):
 def test_cards_name_nobody_while_a_method_is_unfinished_nor_across_problems(tmp_path, capsys):
     half = record(tmp_path / "half", ended=False).path
     text = report(half)
-    assert "Unfinished" in text and "unfinished: 5 of 10 rounds" in text
+    assert "Unfinished" in text and "unfinished: 5 to 6 of 10 rounds" in text
     one, other = record(tmp_path / "one").path, record(tmp_path / "two").path
     words = ["-o", str(one / "report.html")]
     for mixed in (text, report(one, half, words=words)):
         assert not any(card in mixed for card in ("Fewest rounds", "Missed the target"))
     assert main(["compare", str(half)]) == 0
-    assert "unfinished: 5 of 10 rounds" in " ".join(capsys.readouterr().out.split())
+    assert "unfinished: 5 to 6 of 10 rounds" in " ".join(capsys.readouterr().out.split())
     assert "Fewest rounds" in report(one, other, words=words)
     spec = other / "spec.toml"
     spec.write_text(spec.read_text().replace("clients = 4", "clients = 5"))

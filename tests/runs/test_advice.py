@@ -229,3 +229,13 @@ def test_a_network_that_overfits_is_not_told_to_step_less():
     run = ud.run(ud.FedAvg(lr=0.2), problem, rounds=100, steps=20)
     (first, last), loss = run.history["accuracy"][[0, -1]], run.history["loss"]
     assert last > first + 0.1 and loss[-1] > loss[0] and run.note == ""
+
+
+def test_tables_have_what_is_to_be_said_of_a_run():
+    """In Python as on the command line, below the table."""
+    given = {"l2": 0.02, "rounds": 30, "steps": 10}
+    runs = ud.run([ud.FedAvg(lr=40.0), ud.FedRecu(lr=0.2)], "logistic-heart", **given)
+    assert "FedAvg ended with a larger loss than it began with" in runs.table().replace("\n", " ")
+    assert "FedAvg ended with a larger loss" in runs.html("Runs") and "FedRecu ended" not in repr(
+        runs
+    )

@@ -200,6 +200,15 @@ def test_methods_are_shared_among_processes(tmp_path):
     assert (tmp_path / "named/tuned.toml").exists()
 
 
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [([0.1, 0.2], "a table, as"), ({"lrr": [0.1, 0.2]}, "there are .*lr")],
+)
+def test_what_is_no_space_is_told_with_what_is_one(space, said):
+    with pytest.raises(ud.BadParameters, match=said):
+        ud.tune(ud.FedAvg(lr=0.1), "quadratic", space, rounds=2)
+
+
 def test_goals():
     assert tune_spec(spec(target=1e-2)).by == "rounds to gap <= 0.01"
     assert tune_spec(spec(target=1e-2, tune={"goal": "loss"})).by == "loss after 24 rounds"

@@ -64,6 +64,12 @@ def main(args: Namespace) -> None:
             there = [name for name, column in known.items() if measured(rows, column)]
             text = f"was not measured in these runs; there are {', '.join(there)}"
             refuse([f"--{flag} {asked}: {text}"])
+    if plot is not None:  # first: who reads the table may stop after a few lines
+        drawn = {one.title: one for one in found if not args.y or measured(one.rows, args.y)}
+        from undrift.report.figures import panels, save
+
+        save(panels(drawn, args.y, ACROSS.get(args.x), args.width), plot)
+        say(f"Figure written to {plot}")
     if args.json:
         runs = [run for one in found for run in one.runs]
         result_json(
@@ -80,12 +86,6 @@ def main(args: Namespace) -> None:
         form: Form | None = "latex" if args.latex else None
         each = [shown(one, args.baseline, found, form) for one in found]
         result("\n\n".join(text for texts in each for text in texts))
-    if plot is not None:
-        drawn = {one.title: one for one in found if not args.y or measured(one.rows, args.y)}
-        from undrift.report.figures import panels, save
-
-        save(panels(drawn, args.y, ACROSS.get(args.x), args.width), plot)
-        say(f"Figure written to {plot}")
 
 
 def shown(

@@ -333,9 +333,6 @@ def report(folder: Folder, as_json: bool, again: bool = False) -> int:
         )
     else:
         result(found.results().text())
-        for summary in found.summaries:
-            if summary.note:
-                result(f"\n{summary.label} {summary.note}")
         if run.left_out:
             from undrift.report.clients import left_out
 

@@ -15,7 +15,7 @@ LOSS = 1e3
 """... or when its loss has grown by this many times the first: gradients may be bounded."""
 NEAR = 0.1
 """A gradient or a loss that may be this near to its limit is measured after every round."""
-LEARNT = 0.1
+LEARNT = 0.05
 """A network has learnt something if it gained this share of the accuracy that it lacked at first,
 or of the declared metric that takes its place.
 
@@ -202,7 +202,10 @@ class Alarm:
     @classmethod
     def first(cls, row: Mapping[str, float], goal: Goal = USUALLY) -> Alarm:
         """From the row before the first round of a run that is judged by a goal."""
-        judged = goal.metric if goal.metric and goal.larger(goal.metric) else cls.judged
+        rising = (name for name in (cls.judged, *row) if usual_mode(name) == "max" and name in row)
+        judged = next(rising, cls.judged)
+        if goal.metric and goal.larger(goal.metric):
+            judged = goal.metric
         loss, known = row["loss"], row.keys() & {"gap", "accuracy", "train_accuracy"}
         scale = max(abs(loss), row.get("gap", 0.0)) if known else 0.0  # others may begin at 0
         return cls(

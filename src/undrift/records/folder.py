@@ -124,7 +124,8 @@ class Folder(Journal):
         """The folder of a run, finished or not; :class:`BadFolder` if it is none."""
         found = cls(Path(path))
         if not found.file("spec.toml").is_file():
-            raise BadFolder(f"{path} is not the folder of a run: it has no spec.toml")
+            lacks = "it has no spec.toml" if found.path.is_dir() else "there is no such folder"
+            raise BadFolder(f"{path} is not the folder of a run: {lacks}")
         return found
 
     def state(

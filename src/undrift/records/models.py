@@ -45,7 +45,8 @@ def find(
     try:
         outcome = ended[choose(run if seed is None else ended, label, seed)]
     except KeyError as error:
-        raise BadFolder(f"{folder.path}: of those that have ended, {error.args[0]}") from None
+        some = f"of those that have ended, {error.args[0]}" if ended else "no method has ended yet"
+        raise BadFolder(f"{folder.path}: {some}") from None
     which = "best" if best else "last"
     if which not in outcome.files:
         why = outcome.note or "none was kept"

@@ -260,7 +260,10 @@ def _summary(
         values=known[0].values if known else {},
         note=note,
         seeded=all(outcome.same_as is None for outcome in known),
-        progress=f"{min(so_far)} of {count(rounds, 'round')}" if so_far and rounds else "",
+        progress=f"{' to '.join(map(str, dict.fromkeys([min(so_far), max(so_far)])))} of "
+        f"{count(rounds, 'round')}"
+        if so_far and rounds
+        else "",
         partial=sum(map(len, by_seed.values())) - sum(map(len, whole)),
         measured={name: fewest[name] for name in (MEASURED, EVERYBODY) if name in fewest},
     )

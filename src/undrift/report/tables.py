@@ -157,7 +157,8 @@ def results(
         f"run once, for no seed changes it: {names(once)}": bool(once),
     }
     said = [text for text, holds in notes.items() if holds]
-    told, words = [*said, *mixed, *partly(summaries)], ["outcome", "tuned over"]
+    ends = [f"{s.label} {s.note}" for s in summaries if s.note]
+    told, words = [*said, *mixed, *partly(summaries), *ends], ["outcome", "tuned over"]
     return Table(head, rows, words, told, "Results", "Where each method ended")
 
 

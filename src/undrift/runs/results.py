@@ -267,7 +267,15 @@ class Runs(dict[Key, Run]):
     @property
     def _outcomes(self) -> list[Outcome]:
         return [
-            Outcome(label, type(run.method).__name__, seed, run.status, {}, same_as=run.same_as)
+            Outcome(
+                label,
+                type(run.method).__name__,
+                seed,
+                run.status,
+                {},
+                note=run.note,
+                same_as=run.same_as,
+            )
             for (label, seed), run in self.items()
         ]
 
@@ -311,10 +319,7 @@ class Runs(dict[Key, Run]):
 
     def html(self, title: str) -> str:
         """A table and a picture, as a notebook shows them."""
-        notes = dict.fromkeys(
-            f"{label}: {run.note}" for (label, _), run in self.items() if run.note
-        )
-        return _page(title, self._results(), self.records, self._declared, self._samples, notes)
+        return _page(title, self._results(), self.records, self._declared, self._samples)
 
     def __repr__(self) -> str:
         where = f" in {self.folder}" if self.folder else ""
@@ -387,9 +392,8 @@ class Recorded:
 
     def _repr_html_(self) -> str:
         (found,) = compare(read([self.folder]))
-        notes = [f"{one.label}: {one.note}" for one in found.summaries if one.note]
         title = f"Recorded in {self.folder.path}"
-        return _page(title, found.results(), found.rows, found.goal, found.samples, notes)
+        return _page(title, found.results(), found.rows, found.goal, found.samples)
 
     def __repr__(self) -> str:
         ends = ", ".join(
@@ -429,13 +433,12 @@ def _page(
     rows: Sequence[Row],
     goal: Goal = USUALLY,
     samples: Samples | None = None,
-    notes: Iterable[str] = (),
 ) -> str:
-    """For a notebook: a title, a table, notes and the curves that the runs are judged by.
+    """For a notebook: a title, a table, its notes and the curves that the runs are judged by.
 
     The picture brings its white paper, so that it can be read in a dark notebook too.
     """
-    said = "<br>".join(map(escape, [*table.notes, *notes]))
+    said = "<br>".join(map(escape, table.notes))
     parts = [f"<p><b>{escape(title)}</b></p>", *([table.html()] if rows else [])]
     parts.append(f"<p><small>{said}</small></p>" if said else "")
     y, known = goal.column(*rows), columns(rows)

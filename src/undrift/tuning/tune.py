@@ -15,7 +15,7 @@ from typing import Any
 from undrift._files import finite, read_json, write_whole
 from undrift.core.method import Method
 from undrift.core.options import OF_RUNS, RunOptions
-from undrift.core.params import BadParameters, made
+from undrift.core.params import BadParameters, hints, made, not_allowed
 from undrift.core.problem import Problem
 from undrift.core.stopping import USUALLY, EarlyStopping, Goal
 from undrift.records.folder import BadFolder, Recipe, digests
@@ -349,6 +349,9 @@ def tune(
 
 def _spaces(tasks: Sequence[Task], given: Mapping[str, object]) -> dict[str, Space]:
     """What is to be tried of each method."""
+    if not isinstance(given, Mapping):
+        text = not_allowed("space", given, 'a table, as {"lr": [0.1, 0.2]}')
+        raise BadParameters("tune", {"space": text})
     found, shared, wrong = dict[str, Space](), {*given} - {task.label for task in tasks}, set[str]()
     for task in tasks:
         own = given.get(task.label)
@@ -358,7 +361,7 @@ def _spaces(tasks: Sequence[Task], given: Mapping[str, object]) -> dict[str, Spa
         shared -= several.keys()
         wrong |= table.keys() - several.keys() if table is own else set()
     if wrong := wrong | shared:
-        raise BadParameters(
-            "tune", {"space": f"no method has {', '.join(sorted(wrong))} with several values"}
-        )
+        known = sorted({name for task in tasks for name in hints(type(task.method))})
+        text = f"no method has {', '.join(sorted(wrong))} with several values; there are "
+        raise BadParameters("tune", {"space": text + ", ".join(known)})
     return found
