@@ -149,6 +149,8 @@ def test_the_best_is_by_gap_then_accuracy_then_loss():
     nan = float("nan")
     rows = [{"accuracy": a, "loss": loss} for a, loss in ((0.1, 1), (0.3, 2), (0.3, 0))]
     assert best(*rows) == ("accuracy", 1, 1.0)
+    untrained = [{"accuracy": 0.0, "loss": 1}] * 3  # the first is no model worth having
+    assert best(*untrained) == ("accuracy", 1, 1.0)
     assert best({"gap": 3, "loss": 1}, {"gap": 1, "loss": 2}, {"gap": nan, "loss": 0}) == (
         "gap",
         1,

@@ -132,13 +132,16 @@ class Best:
     x: Tensor | None = None
 
     def see(self, row: Row, x: Tensor) -> None:
-        """Compare with another one, if all clients measured it; of equals the first stays."""
+        """Compare with another one, if all clients measured it; of equals the first stays, unless
+        it is the model before any training.
+        """
         # A mean over the clients that answered may be best because the hard ones were away.
         if of_some(row):
             return
         metric = self.goal.column(row)
         value = row[metric]
-        if self.goal.better(metric, value, None if self.x is None else self.value):
+        none = self.x is None or (self.round == 0 and value == self.value)
+        if self.goal.better(metric, value, None if none else self.value):
             self.metric, self.value, self.round, self.x = metric, value, row["round"], x.clone()
 
     @property
