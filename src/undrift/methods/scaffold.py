@@ -29,7 +29,8 @@ class Scaffold(Method):
 
     Args:
         lr: eta_l, the local step size.
-        server_lr: eta_g, the server's step size.
+        server_lr: eta_g, the server's step size. Below 1, where no theorem holds, lr = "theory" is
+            that of 1.
         option: How a client renews its control variate; I costs one more gradient.
 
     Example:
