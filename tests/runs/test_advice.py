@@ -238,3 +238,18 @@ def test_tables_have_what_is_to_be_said_of_a_run():
     assert "FedAvg ended with a larger loss than it began with" in runs.table().replace("\n", " ")
     assert "FedAvg ended with a larger loss" in runs.html("Runs")
     assert "FedRecu ended" not in repr(runs)
+
+
+def test_a_network_with_less_accuracy_than_before_training_says_so():
+    """Also where its loss is smaller than it was."""
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(400, 20, generator=draw), torch.arange(400) % 4
+    net = torch.nn.Linear(20, 4)
+    with torch.no_grad():  # it is sure of what is most frequent among the test samples
+        net.weight.zero_()
+        net.bias.copy_(torch.tensor([0.0, 0.0, 2.0, 2.01]))
+    test = torch.where(torch.arange(400) % 5 < 2, 3, torch.arange(400) % 3)
+    problem = ud.Neural(net, (x, y), ud.data.iid(400, clients=2), test=(x, test))
+    run = ud.run(ud.FedAvg(lr=0.3), problem, rounds=5, steps=20)
+    assert run.history["loss"][-1] < run.history["loss"][0]
+    assert run.note == "ended with less accuracy than it began with: try a smaller lr"

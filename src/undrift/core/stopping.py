@@ -21,6 +21,8 @@ or of the declared metric that takes its place.
 
 The loss on others' samples does not tell: it grows as a network overfits.
 """
+WORSE = 0.8
+"""With less than this share of the accuracy that it began with a network has been led away."""
 Mode = Literal["min", "max"]
 USUAL = ("gap", "accuracy")
 """What a run is judged by, if it is recorded; else by its loss."""
@@ -198,6 +200,10 @@ class Alarm:
     wanted: float = 0.0
     learnt: bool = True
     """Whether it had that at the last look; also where none is measured."""
+    least: float = -math.inf
+    """Of what is judged: with less a network is worse than it was before training."""
+    fell: bool = False
+    """Whether it had less at the last look."""
 
     @classmethod
     def first(cls, row: Mapping[str, float], goal: Goal = USUALLY) -> Alarm:
@@ -214,6 +220,7 @@ class Alarm:
             began=loss,
             judged=judged,
             wanted=LEARNT + (1 - LEARNT) * row.get(judged, 0.0),
+            least=WORSE * row.get(judged, 0.0),
         )
 
     def due(self, round: int, moved: float | None) -> bool:
@@ -230,7 +237,8 @@ class Alarm:
         """Whether a row is that of a run that has diverged."""
         self.size, self.loss = _size(row), row["loss"]
         self.moved = moved or self.moved
-        self.learnt = row.get(self.judged, math.inf) >= self.wanted
+        judged = row.get(self.judged, math.inf)
+        self.learnt, self.fell = judged >= self.wanted, judged < self.least
         sound = math.isfinite(row["loss"]) and row["loss"] <= self.ceiling
         return not (sound and self.size <= self.limit)
 

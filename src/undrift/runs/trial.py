@@ -175,6 +175,8 @@ class Trial:
         told = task.problem.metric_samples != "test" or (self.alarm and not self.alarm.learnt)
         if status == "done" and self.alarm and told and self.alarm.loss > self.alarm.began:
             note = f"ended with a larger loss than it began with: {remedy(task)}"
+        elif status == "done" and self.alarm and self.alarm.fell:
+            note = f"ended with less {self.alarm.judged} than it began with: {remedy(task)}"
         if status == "early":
             why = self.callbacks.why if self.callbacks else ""
             rows = f"{self.waiting.rows} rows" if self.waiting.rows > 1 else "row"
