@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import undrift as ud
-from undrift.core.stopping import Alarm
+from undrift.core.stopping import Alarm, Goal
 from undrift.engines.checkpoint import Shelf
 from undrift.methods import registry
 from undrift.problems import regression
@@ -253,3 +253,23 @@ def test_a_network_with_less_accuracy_than_before_training_says_so():
     run = ud.run(ud.FedAvg(lr=0.3), problem, rounds=5, steps=20)
     assert run.history["loss"][-1] < run.history["loss"][0]
     assert run.note == "ended with less accuracy than it began with: try a smaller lr"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "learnt", "fell"),
+    [
+        (0.25, 0.5, True, False),
+        (0.25, 0.26, False, False),
+        (0.25, 0.1, False, True),
+        (-100.0, -90.0, True, False),
+        (-100.0, -130.0, False, True),
+        (0.5, float("nan"), True, False),
+        (None, None, True, False),
+    ],
+)
+def test_what_has_been_learnt(before, now, learnt, fell):
+    """Also of a metric of one's own that is negative, or unknown."""
+    row, later = ({"loss": 1.0} | ({} if v is None else {"won": v}) for v in (before, now))
+    alarm = Alarm.first(row, Goal(metric="won", mode="max"))
+    alarm.look(later, 0.1)
+    assert (alarm.learnt, alarm.fell) == (learnt, fell)

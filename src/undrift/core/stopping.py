@@ -196,14 +196,11 @@ class Alarm:
     began: float = math.inf
     """The loss before the first round."""
     judged: str = "accuracy"
-    """What tells that a network has learnt something, and how much of it does."""
-    wanted: float = 0.0
-    learnt: bool = True
-    """Whether it had that at the last look; also where none is measured."""
-    least: float = -math.inf
-    """Of what is judged: with less a network is worse than it was before training."""
-    fell: bool = False
-    """Whether it had less at the last look."""
+    """What tells whether a network has learnt something."""
+    before: float = math.nan
+    """What it had of that before the first round; NaN where it is not measured."""
+    now: float = math.nan
+    """The same at the last look."""
 
     @classmethod
     def first(cls, row: Mapping[str, float], goal: Goal = USUALLY) -> Alarm:
@@ -219,9 +216,18 @@ class Alarm:
             ceiling=loss + LOSS * scale if scale else math.inf,
             began=loss,
             judged=judged,
-            wanted=LEARNT + (1 - LEARNT) * row.get(judged, 0.0),
-            least=WORSE * row.get(judged, 0.0),
+            before=math.nan if "gap" in row else row.get(judged, math.nan),  # the loss tells all
         )
+
+    @property
+    def learnt(self) -> bool:
+        """Whether a network has gained something; also where that is not known."""
+        return not self.now < self.before + LEARNT * (1 - self.before)
+
+    @property
+    def fell(self) -> bool:
+        """Whether it has much less than before."""
+        return self.now < self.before - (1 - WORSE) * abs(self.before)
 
     def due(self, round: int, moved: float | None) -> bool:
         """Whether to look after a round that moved the model so far."""
@@ -237,8 +243,7 @@ class Alarm:
         """Whether a row is that of a run that has diverged."""
         self.size, self.loss = _size(row), row["loss"]
         self.moved = moved or self.moved
-        judged = row.get(self.judged, math.inf)
-        self.learnt, self.fell = judged >= self.wanted, judged < self.least
+        self.now = row.get(self.judged, math.nan)
         sound = math.isfinite(row["loss"]) and row["loss"] <= self.ceiling
         return not (sound and self.size <= self.limit)
 
