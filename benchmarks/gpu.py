@@ -6,7 +6,7 @@ plain PyTorch loop.
 
 FedSpeed, 7x7 stem: (a) 100 clients, 10 per round, 5 local epochs of batch 50; (b) 500 clients, 10
 per round, 2 local epochs of batch 20. FedACG, 3x3 stem: (c) 100 clients, 5 per round, 5 local
-epochs of batch 50.
+epochs of batch 50; (d) 500 clients, 10 per round, 5 local epochs of batch 10.
 Everything is included: augmentation, local steps, server step, evaluation every 10 rounds. The
 warm-up (capture and compilation, in the first round) is reported beside it. The plain loop runs two
 rounds of FedAvg in setting (a), one client after another: module, autograd, clipping, SGD.
@@ -38,6 +38,7 @@ SETTINGS = {
     "a": {"clients": 100, "cohort": 10, "batch": 50, "epochs": 5},
     "b": {"clients": 500, "cohort": 10, "batch": 20, "epochs": 2},
     "c": {"clients": 100, "cohort": 5, "batch": 50, "epochs": 5},
+    "d": {"clients": 500, "cohort": 10, "batch": 10, "epochs": 5},
 }
 
 
@@ -60,11 +61,12 @@ CASES = {
     "scaffold-b": Case("b", Scaffold(lr=0.1), 0.998, "bf16", must=0.035),
     "scaffold-b-host": Case("b", Scaffold(lr=0.1), 0.998, "bf16", store="host"),
     "fedacg-c": Case("c", FedACG(lr=0.1, lam=0.85, beta=2e-3), 0.998, "bf16", must=0.22),
+    "fedacg-d": Case("d", FedACG(lr=0.1, lam=0.85, beta=2e-3), 0.998, "bf16"),
 }
 
 
 def problem(setting: str, data: ImageSet, precision: str) -> Neural:
-    acg = setting == "c"
+    acg = setting in "cd"
     partition = paper_partitions.fedacg if acg else paper_partitions.fedspeed
     pipeline = augment.fedacg if acg else augment.fedspeed
     parts = partition(data.labels.numpy(), SETTINGS[setting]["clients"], Streams(0).at("data"), 0.6)

@@ -27,10 +27,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from undrift.models.client_convolutions import ConvOfClients
 from undrift.models.convolutions import ConvAsMatmul, FirstConvAsMatmul
 from undrift.models.layout import Layout
 
-PRODUCTS = {nn.Linear, ConvAsMatmul, FirstConvAsMatmul}
+PRODUCTS = {nn.Linear, ConvAsMatmul, FirstConvAsMatmul, ConvOfClients}
 """Layers that multiply by one matrix."""
 ALIGNED = 16
 """Parameters begin at multiples of this many numbers: wide loads and matrix units ask for it."""

@@ -28,8 +28,8 @@ class ConvAsMatmul(nn.Conv2d):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, i = _shifts(x.shape[2], self, 0)
-        cols, j = _shifts(x.shape[3], self, 1)
+        rows, i = shifts(x.shape[2], self, 0)
+        cols, j = shifts(x.shape[3], self, 1)
         padding = self._reversed_padding_repeated_twice
         if len(rows) * len(cols) > 1 and not any(padding):
             # Inductor (torch 2.11, CUDA) copies many slices of a bare input wrongly: half of every
@@ -72,7 +72,7 @@ def _product(copies: Tensor, weight: Tensor) -> Tensor:
     return copies @ weight
 
 
-def _shifts(size: int, layer: nn.Conv2d, axis: int) -> tuple[list[slice], slice]:
+def shifts(size: int, layer: nn.Conv2d, axis: int) -> tuple[list[slice], slice]:
     """What the used kernel positions of an axis see of the padded input, and which these are."""
     kernel, stride, padding = layer.kernel_size[axis], layer.stride[axis], int(layer.padding[axis])
     reach = stride * ((size + 2 * padding - kernel) // stride) + 1

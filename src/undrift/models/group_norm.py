@@ -36,9 +36,9 @@ def _norm(
 ) -> tuple[Tensor, Tensor]:
     from undrift.models import group_norm_kernels as kernels
 
-    x, out, stats = _last(x), *_like(x, groups)
-    residual = None if residual is None else _last(residual)
-    kernels.forward(x, residual, weight.contiguous(), bias.contiguous(), out, stats, eps, relu)
+    x, out, stats = last(x), *_like(x, groups)
+    residual = None if residual is None else last(residual)
+    kernels.forward(x, residual, *_alike(weight, bias), out, stats, eps, relu)
     return out, stats
 
 
@@ -62,10 +62,10 @@ def _slopes(
 ) -> tuple[Tensor, Tensor, Tensor]:
     from undrift.models import group_norm_kernels as kernels
 
-    x, out, slope = _last(x), None if out is None else _last(out), _last(slope)
+    x, out, slope = last(x), None if out is None else last(out), last(slope)
     of_x, of_residual, of_parameters = _slopes_like(x, out, stats)
     kernels.backward(
-        slope, x, out, weight.contiguous(), bias.contiguous(), stats,
+        slope, x, out, *_alike(weight, bias), stats,
         of_x, None if out is None else of_residual, of_parameters, relu,
     )  # fmt: skip
     return of_x, of_residual, of_parameters
@@ -74,8 +74,21 @@ def _slopes(
 _slopes.register_fake(lambda slope, x, out, weight, bias, stats, relu: _slopes_like(x, out, stats))
 
 
-def _last(x: Tensor) -> Tensor:
+def last(x: Tensor) -> Tensor:
+    """With channels last."""
     return x.contiguous(memory_format=torch.channels_last)
+
+
+def clients_first(v: Tensor, dim: int | None, clients: int) -> Tensor:
+    """With an axis of clients in front; without ``dim`` they share it."""
+    return v.expand(clients, *v.shape) if dim is None else v.movedim(dim, 0)
+
+
+def _alike(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in one layout, without a copy where they are parts of the clients' vectors."""
+    if weight.stride() == bias.stride() and weight.stride(-1) == 1:
+        return weight, bias
+    return weight.contiguous(), bias.contiguous()
 
 
 def _like(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
@@ -119,21 +132,54 @@ def _keep(
 def _differentiated(kept: _Kept, slope: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     x, weight, bias, stats, out = kept.saved_tensors
     of_x, of_residual, of_parameters = _slopes(slope, x, out, weight, bias, stats, kept.relu)
-    of_weight, of_bias = of_parameters.sum(1).to(weight.dtype).unbind()
+    of_clients = of_parameters.view(2, weight.numel() // x.shape[1], -1, x.shape[1])
+    of_weight, of_bias = of_clients.sum(2).view(2, *weight.shape).to(weight.dtype).unbind()
     return of_x, None if out is None else of_residual, of_weight, of_bias, None, None, None
 
 
 _norm.register_autograd(_differentiated, setup_context=_keep)
 
 
+class Mapped(Protocol):
+    """What ``vmap`` tells of itself."""
+
+    batch_size: int
+
+
+@_norm.register_vmap
+def _of_clients(
+    info: Mapped,
+    dims: tuple[int | None, ...],
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    groups: int,
+    eps: float,
+    relu: bool,
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    """Clients' images one behind the other, each client's with weights of its own."""
+    of_x, of_residual, *of_parameters = dims[:4]
+    x = clients_first(x, of_x, info.batch_size)
+    if residual is not None:
+        residual = clients_first(residual, of_residual, info.batch_size).flatten(0, 1)
+    weight, bias = (
+        clients_first(v, dim, info.batch_size)
+        for v, dim in zip((weight, bias), of_parameters, strict=True)
+    )
+    out, stats = _norm(x.flatten(0, 1), residual, weight, bias, groups, eps, relu)
+    return (out.view(x.shape), stats.view(*x.shape[:2], groups, 2)), (0, 0)
+
+
 class FusedGroupNorm(nn.GroupNorm):
     """A group norm of images, and on demand what is added to it and a ReLU, as one kernel.
 
-    They are in bf16 or in float32, and so is the result, channels last; all else is left to torch.
+    They are in half precision or float32, and so is the result, channels last; all else is left to
+    torch.
     """
 
     def forward(self, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-        if x.dim() == 4 and x.dtype in (torch.bfloat16, torch.float32):
+        if x.dim() == 4 and x.dtype in (torch.bfloat16, torch.float16, torch.float32):
             if residual is not None:
                 residual = residual.to(x.dtype)
             out: Tensor = _norm(
@@ -174,7 +220,7 @@ def _through(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
 
 
 def group_norms_fused(net: nn.Module) -> nn.Module | None:
-    """A copy of ``net`` in which group norms do what follows them; no ``vmap`` takes it.
+    """A copy of ``net`` in which group norms do what follows them.
 
     ``None`` where nothing is gained, or where hooks would miss what they are for. Every layer that
     is called by itself gives what it gave before.

@@ -50,20 +50,24 @@ def tiles(width: int, pixels: int, backward: bool) -> Tiles:
 
 @triton.jit
 def _forward(
-    x, residual, weight, bias, out, stats, eps,
+    x, residual, weight, bias, out, stats, eps, each, apart,
     GROUPS: tl.constexpr, WIDTH: tl.constexpr, PIXELS: tl.constexpr,
     COLUMNS: tl.constexpr, ROWS: tl.constexpr,
     RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """One program per sample and group, which is ``PIXELS`` rows of ``WIDTH`` channels."""
+    """One program per sample and group, which is ``PIXELS`` rows of ``WIDTH`` channels.
+
+    Every ``each`` samples have their own ``weight`` and ``bias``.
+    """
     program = tl.program_id(0)
     group = program % GROUPS
     column, row = tl.arange(0, COLUMNS), tl.arange(0, ROWS)
     first = (program // GROUPS).to(tl.int64) * (PIXELS * GROUPS * WIDTH) + group * WIDTH
     here = row[:, None] * (GROUPS * WIDTH) + column[None, :]
     inside = column < WIDTH
-    w = tl.load(weight + group * WIDTH + column, inside, 0.0)[None, :]
-    b = tl.load(bias + group * WIDTH + column, inside, 0.0)[None, :]
+    channels = program // GROUPS // each * apart + group * WIDTH + column
+    w = tl.load(weight + channels, inside, 0.0)[None, :]
+    b = tl.load(bias + channels, inside, 0.0)[None, :]
     count: tl.constexpr = PIXELS * WIDTH
     if ROWS >= PIXELS:
         live = (row < PIXELS)[:, None] & inside[None, :]
@@ -138,7 +142,7 @@ def _by_warp(v, APART: tl.constexpr, TOGETHER: tl.constexpr):
 
 @triton.jit
 def _backward(
-    slope, x, out, weight, bias, stats, of_x, of_residual, of_weight, of_bias,
+    slope, x, out, weight, bias, stats, of_x, of_residual, of_weight, of_bias, each, apart,
     GROUPS: tl.constexpr, WIDTH: tl.constexpr, PIXELS: tl.constexpr,
     COLUMNS: tl.constexpr, ROWS: tl.constexpr,
     RESIDUAL: tl.constexpr, RELU: tl.constexpr,
@@ -155,8 +159,9 @@ def _backward(
     here = row[:, None] * (GROUPS * WIDTH) + column[None, :]
     inside = (column < WIDTH)[None, :]
     channels = group * WIDTH + column[None, :]
-    w = tl.load(weight + channels, inside, 0.0)
-    b = tl.load(bias + channels, inside, 0.0)
+    given = program // GROUPS // each * apart + channels
+    w = tl.load(weight + given, inside, 0.0)
+    b = tl.load(bias + given, inside, 0.0)
     mean = tl.load(stats + 2 * program)
     scale = tl.load(stats + 2 * program + 1)
     count: tl.constexpr = PIXELS * WIDTH
@@ -227,9 +232,14 @@ def forward(
     groups = stats.shape[1]
     shape = _shape(x, groups, _tiles(x, groups, backward=False))
     _forward[(len(x) * groups,)](
-        x, x if residual is None else residual, weight, bias, out, stats, eps,
+        x, x if residual is None else residual, weight, bias, out, stats, eps, *_clients(x, weight),
         RESIDUAL=residual is not None, RELU=relu, **shape,
     )  # fmt: skip
+
+
+def _clients(x: Tensor, weight: Tensor) -> tuple[int, int]:
+    """Samples that share weights, and numbers from theirs to the next ones'."""
+    return (len(x), 0) if weight.dim() == 1 else (len(x) // len(weight), weight.stride(0))
 
 
 def rows_apart(x: Tensor, groups: int) -> int:
@@ -257,7 +267,7 @@ def backward(
     found = _tiles(x, groups, backward=True)
     _backward[(len(x) * groups,)](
         slope, x, x if out is None else out, weight, bias, stats,
-        of_x, of_x if of_residual is None else of_residual, *of_parameters,
+        of_x, of_x if of_residual is None else of_residual, *of_parameters, *_clients(x, weight),
         RESIDUAL=out is not None, RELU=relu,
         APART=found.apart, TOGETHER=found.together, **_shape(x, groups, found),
     )  # fmt: skip

@@ -19,6 +19,7 @@ from undrift.core.params import BadParameters, describe, not_allowed
 from undrift.core.problem import SLICE, MiniBatch, Oracle
 from undrift.data.augment import ImageDraws
 from undrift.models.arrangement import arrangement
+from undrift.models.client_convolutions import convolutions_of_clients
 from undrift.models.convolutions import convolutions_as_products
 from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.objectives.base import Batch, Others
@@ -488,14 +489,15 @@ class NeuralOracle(Oracle):
         if key not in placed.captured:
             # The first client's gradient, launched by itself, is what every graph is held against.
             structure = self._arguments(inputs).rows(0)
-            plain = self._form(self.net, structure)
+            plain, products = self._form(self.net, structure), convolutions_as_products(self.net)
+            stacked = self._form(products, structure)
             with torch.autocast(placed.device.type, torch.bfloat16, enabled=self._lowered):
                 launched = self._one(y[0], structure)
             placed.captured[key] = capture(
                 lambda *given: self._arguments(Inputs(*given)).flat(),
                 {
-                    "streams": plain._replace(fused=self._fused(structure)),
-                    "stacked": self._form(convolutions_as_products(self.net), structure),
+                    "streams": plain._replace(fused=self._fused(self.net, structure)),
+                    "stacked": stacked._replace(fused=self._fused(products, structure)),
                 },
                 inputs,
                 y,
@@ -505,10 +507,15 @@ class NeuralOracle(Oracle):
             )
         return placed.captured[key]
 
-    def _fused(self, structure: Arguments) -> LossForm | None:
-        """The form with fused group norms, for products in bf16."""
-        net = group_norms_fused(self.net) if self._lowered and TRITON else None
-        return None if net is None else self._form(net, structure, channels_last=True)
+    def _fused(self, net: nn.Module, structure: Arguments) -> LossForm | None:
+        """The form with kernels of our own for group norms and for the products of convolutions,
+        which are in bf16; ``None`` where they are for nothing.
+        """
+        if not (self._lowered and TRITON):
+            return None
+        normed = group_norms_fused(net)
+        found = convolutions_of_clients(normed or net) or normed
+        return None if found is None else self._form(found, structure, channels_last=True)
 
     def _form(self, net: nn.Module, structure: Arguments, channels_last: bool = False) -> LossForm:
         """The loss of ``net``, a copy of the network, its weights as its layers read them.
