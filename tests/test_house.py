@@ -40,7 +40,7 @@ MAY_IMPORT = {
 CEILINGS = {
     "core settings": 1501,
     "methods objectives theory": 1571,
-    "data models": 1972,
+    "data models": 1980,
     "problems": 3342,
     "engines": 2814,
     "sweeps": 774,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
+from undrift.models import client_convolutions
 from undrift.models.architectures import BasicBlock
 from undrift.models.client_convolutions import ConvOfClients, convolutions_of_clients
 from undrift.models.convolutions import convolutions_as_products
@@ -157,3 +159,24 @@ def test_odd_channels_and_float32_are_left_to_products():
     own = convolutions_of_clients(net)
     x = torch.randn(2, 3, 4, 4, device=DEVICE)
     assert type(own[3]) is ConvOfClients and torch.equal(own(x), net(x))
+
+
+def test_products_under_way_fit_the_memory_of_the_card(kernels, monkeypatch):
+    card = {"max_shared_mem": 99 * 1024}
+    utils = SimpleNamespace(get_device_properties=lambda device: card)
+    active = SimpleNamespace(utils=utils)
+    monkeypatch.setattr(kernels.triton.runtime, "driver", SimpleNamespace(active=active))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert kernels._stages(3, 128, 256) == 2 and kernels._stages(4, 64, 128) == 4
+    card["max_shared_mem"] = 1024
+    assert kernels._stages(3, 128, 256) == 1
+
+
+def test_what_a_kernel_cannot_count_is_left_to_products(monkeypatch):
+    monkeypatch.setattr(client_convolutions, "LONGEST", 2 * 32 * 4 * 4)
+    monkeypatch.setattr(client_convolutions, "_convolved", None)
+    (own,) = convolutions_of_clients(nn.Sequential(products(nn.Conv2d(16, 32, 1)))) or ()
+    x = torch.randn(2, 16, 4, 4, device=DEVICE, dtype=SHORT)
+    own = own.to(DEVICE, SHORT)
+    assert near(own(x), F.conv2d(x.double(), own.weight.double(), own.bias.double()))

@@ -16,7 +16,7 @@ SHORT = (torch.bfloat16, torch.float16)
 WHOLE = 16
 """Channels come in multiples of this: wide loads ask for it."""
 LONGEST = 2**31
-"""Numbers that a kernel can count."""
+"""Numbers of a client that a kernel can count."""
 
 
 @torch.library.custom_op(
@@ -110,11 +110,12 @@ class ConvOfClients(ConvAsMatmul):
     """The same in a precision of matrix units as one kernel, which gathers what it multiplies."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.weight.dtype not in SHORT or x.numel() >= LONGEST:
-            return super().forward(x)
         rows, i = shifts(x.shape[2], self, 0)
         columns, j = shifts(x.shape[3], self, 1)
         tall, wide = (len(range(k.start, k.stop, k.step)) for k in (rows[0], columns[0]))
+        longest = max(x.numel(), len(x) * self.out_channels * tall * wide)
+        if self.weight.dtype not in SHORT or longest >= LONGEST:
+            return super().forward(x)
         above, beside = int(self.padding[0]) - i.start, int(self.padding[1]) - j.start
         weight = self.weight.permute(2, 3, 1, 0)[i, j]
         meeting = [tall, wide, self.stride[0], above, beside]

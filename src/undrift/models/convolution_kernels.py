@@ -20,6 +20,10 @@ PROGRAMS = 528
 """More than so many share no sum: four for each multiprocessor of an H200."""
 
 
+INNER = 64
+"""Channels, or places, that a product takes at a time."""
+
+
 class Meeting(NamedTuple):
     """Where the kernel of a convolution meets its input."""
 
@@ -41,12 +45,20 @@ def _tile(places: int, outer: int) -> dict[str, int]:
         m, n, warps, stages = 64, 128, 4, 4
     else:
         m, n, warps, stages = 128, min(n, 256), 8, 3
-    return {"M": m, "N": n, "num_warps": warps, "num_stages": stages}
+    return {"M": m, "N": n, "num_warps": warps, "num_stages": _stages(stages, m, n)}
+
+
+def _stages(wanted: int, m: int, n: int) -> int:
+    """So many products under way, if their operands have room beside each other."""
+    if not torch.cuda.is_available():
+        return wanted
+    card = triton.runtime.driver.active.utils.get_device_properties(torch.cuda.current_device())
+    return int(min(wanted, max(1, card["max_shared_mem"] // (2 * INNER * (m + n)))))
 
 
 def _inner(channels: int) -> int:
-    """Channels that a product takes at a time: they divide all of them."""
-    return min(64, channels & -channels)
+    """So many of these channels that they divide all of them."""
+    return min(INNER, channels & -channels)
 
 
 @triton.jit
@@ -197,6 +209,6 @@ def slope_of_weights(slope: Tensor, x: Tensor, like: Tensor, meeting: Meeting) -
         TALL=slope.shape[2], WIDE=slope.shape[3], OUTER=outer,
         ROWS=rows, COLUMNS=columns, STRIDE=meeting.stride,
         ABOVE=meeting.above, BESIDE=meeting.beside,
-        M=m, N=n, K=64, num_warps=warps, num_stages=3,
+        M=m, N=n, K=INNER, num_warps=warps, num_stages=_stages(3, m, n),
     )  # fmt: skip
     return out[0] if splits == 1 else out.sum(0).to(like.dtype)

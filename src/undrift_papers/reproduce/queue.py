@@ -13,7 +13,7 @@ from undrift_papers.reproduce.items import PAPERS, Item, Panel, find
 from undrift_papers.reproduce.perform import ItemOptions, missing, wants
 
 FILE = PAPERS / "reproduce/queue.toml"
-START, AGAIN = 45.0, 15.0
+START, AGAIN = 45.0, 5.0
 """Seconds before the first round, of the first run of a panel and of those after it."""
 
 
