@@ -17,7 +17,7 @@ from undrift.core.params import (
     Range,
 )
 from undrift.core.problem import Constants, Oracle, Problem, Unsupported
-from undrift.core.struct import Message, Scratch, Sparse, State, Vec
+from undrift.core.struct import Message, Scratch, Sparse, State, Vec, length
 
 __all__ = [
     "BadParameters",
@@ -49,6 +49,7 @@ __all__ = [
     "Vec",
     "Who",
     "aggregation",
+    "length",
     "registry",
     "schedules",
 ]

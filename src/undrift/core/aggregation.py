@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from undrift.core.cohort import Sampling
 from undrift.core.params import Count, Natural, Positive, Range, Refusal, Variant
+from undrift.core.struct import Vec, length
 
 if TYPE_CHECKING:
-    from undrift.core.struct import Vec
-
     BelowHalf = float
 else:
     from typing import Annotated
@@ -230,7 +229,7 @@ class GeometricMedian(Robust):
         # the median of all distances: one that is not a number is larger than the others
         middle = (rows - point).norm(dim=1).sort().values[(len(rows) - 1) // 2]
         for _ in range(self.iterations):
-            weight = 1 / (rows - point).norm(dim=1, keepdim=True).clamp(min=self.smoothing * middle)
+            weight = 1 / length(rows - point).clamp(min=self.smoothing * middle)
             point = _scaled(rows, weight).sum(0) / weight.nansum()
         # Half of the uploads may be the start itself, which is then the answer. Both are computed:
         # to ask first would make the host wait for a GPU.
@@ -306,7 +305,7 @@ def _trimmed(rows: Vec, cut: int) -> Vec:
 
 def _clipped(rows: Vec, radius: float) -> Vec:
     """Rows that are longer than ``radius`` shortened to it."""
-    return _scaled(rows, radius / rows.norm(dim=1, keepdim=True).clamp(min=radius))
+    return _scaled(rows, radius / length(rows).clamp(min=radius))
 
 
 def _scaled(rows: Vec, weight: Vec) -> Vec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from undrift.core.params import (
@@ -66,15 +66,13 @@ class Fault(Record):
         text = "labels are wrong in all rounds and phases: leave it out"
         return {name: text for name, value in given.items() if value is not None}
 
-    def refuse(self, clients: int, labelled: bool) -> list[Refusal]:
+    def refuse(self, clients: int, labelled: bool) -> Iterator[Refusal]:
         """Why it cannot happen among ``clients``, whose samples have labels or not."""
-        reasons = []
         if unknown := [number for number in self.clients or () if number >= clients]:
             text = f"client {unknown[0]} does not exist: there are {clients}, counted from 0"
-            reasons.append(Refusal("clients", text))
+            yield Refusal("clients", text)
         if self.kind == "label-noise" and not labelled:
-            reasons.append(Refusal("kind", "the samples of this problem have no labels to change"))
-        return reasons
+            yield Refusal("kind", "the samples of this problem have no labels to change")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,12 +163,3 @@ def _affected(k: int, fault: Fault, streams: Streams, total: int) -> frozenset[i
         return frozenset(range(total) if fault.clients is None else fault.clients)
     chosen = streams.at("faulty", k).permutation(total)[: round(fault.share * total)]
     return frozenset(chosen.tolist())
-
-
-def refuse(faults: Sequence[Fault], clients: int, labelled: bool = True) -> list[Refusal]:
-    """Which faults cannot happen among ``clients``, and why."""
-    return [
-        Refusal(f"faults.{i}.{field}", text)
-        for i, fault in enumerate(faults)
-        for field, text in fault.refuse(clients, labelled)
-    ]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from undrift.core.aggregation import MEAN, Aggregation
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
-from undrift.core.faults import refuse as refuse_faults
 from undrift.core.method import Method
 from undrift.core.optimisers import Optimiser
 from undrift.core.params import (
@@ -23,7 +22,7 @@ from undrift.core.params import (
 )
 from undrift.core.problem import Problem
 from undrift.core.schedules import Schedule
-from undrift.core.struct import Vec
+from undrift.core.struct import Vec, length
 
 Scope = Literal["task", "whole", "reference"]
 OF_RUNS = ("steps", "batch", "cohort")
@@ -75,7 +74,7 @@ class Training(Record):
         """What clipping multiplies each row by."""
         if self.clip is None:
             raise ValueError("gradients are not clipped")
-        scale: Vec = self.clip / v.norm(dim=-1, keepdim=True).clamp(min=self.clip)
+        scale: Vec = self.clip / length(v).clamp(min=self.clip)
         return scale
 
 
@@ -134,43 +133,42 @@ def refuse(
     clients: int | None,
     problem: Problem | None = None,
     rounds: int | None = None,
-) -> list[Refusal]:
+) -> Iterator[Refusal]:
     """Why a method cannot run with these options, as far as problem and rounds are known.
 
     Every way to a run asks this: the reader of specs with the number of clients at most, engines
     with a problem, experiments with all.
     """
-    training, reasons = options.training, list[Refusal]()
+    training = options.training
     if options.schedule is not None:
-        reasons += method.refuse_schedule(options.schedule)
+        yield from method.refuse_schedule(options.schedule)
     if training.optimiser is not None:
-        reasons += method.refuse_optimiser(training.optimiser)
-        reasons += training.optimiser.refuse(training.weight_decay)
+        yield from method.refuse_optimiser(training.optimiser)
+        yield from training.optimiser.refuse(training.weight_decay)
     for name in ("weight_decay", "clip"):
         if method.minimising() and getattr(training, name):
             text = f"{type(method).__name__} minimises exactly, not by gradients: leave out {name}"
-            reasons.append(Refusal(f"training.{name}", text))
+            yield Refusal(f"training.{name}", text)
     steps: int | list[int] = options.steps if options.epochs is None else 1
     if problem is not None:
         clients, steps = problem.clients, options.local_steps(problem.samples)
         if options.aggregation.by_samples and problem.pooled:
             text = "f is the mean over all samples already: leave out the aggregation's weights"
-            reasons.append(Refusal("aggregation", text))
+            yield Refusal("aggregation", text)
         if options.batch is not None and not problem.sampled:
             text = f"this {type(problem).__name__} has no samples to draw mini-batches from: leave "
-            reasons.append(Refusal("batch", f"{text}out batch and epochs, or give it noise"))
+            yield Refusal("batch", f"{text}out batch and epochs, or give it noise")
         if training.accumulate > 1 and options.batch is None:
             text = "accumulate counts mini-batches: add batch, their size"
-            reasons.append(Refusal("training.accumulate", text))
+            yield Refusal("training.accumulate", text)
     if options.schedule is not None and problem is not None and rounds is not None:
-        reasons += _fades(method, options.schedule, problem, rounds)
+        yield from _fades(method, options.schedule, problem, rounds)
     if clients is not None:
-        labelled = problem is None or problem.labelled
         cohort = options.cohort or Sampling(clients)
-        reasons += method.refuse(clients, cohort, steps, options.aggregation)
-        if options.faults:
-            reasons += refuse_faults(options.faults, clients, labelled)
-    return reasons
+        yield from method.refuse(clients, cohort, steps, options.aggregation)
+        for i, fault in enumerate(options.faults or []):
+            for field, text in fault.refuse(clients, labelled=problem is None or problem.labelled):
+                yield Refusal(f"faults.{i}.{field}", text)
 
 
 def conflicts(given: Mapping[str, object], batch: object) -> dict[str, str]:

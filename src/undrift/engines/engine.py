@@ -101,8 +101,8 @@ class Engine:
         if problems:
             raise BadParameters(owner, problems)
         self.options = options = RunOptions(**values)
-        if reasons := refuse(method, options, None, problem):
-            raise BadParameters(owner, dict(reasons))
+        if reasons := dict(refuse(method, options, None, problem)):
+            raise BadParameters(owner, reasons)
         if fields := method.open_fields(THEORY, AUTO):
             texts = {name: f"{name} must be set before an engine runs it" for name in fields}
             raise BadParameters(type(method).__name__, texts)

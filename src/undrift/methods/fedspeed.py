@@ -1,6 +1,6 @@
 from typing import Literal
 
-from undrift.core import Cohort, Grad, Local, Message, Method, State, Vec
+from undrift.core import Cohort, Grad, Local, Message, Method, State, Vec, length
 from undrift.core.params import Fraction, NonNegative, OrAuto, Positive
 
 
@@ -90,7 +90,7 @@ class FedSpeed(Method):
             g1 = grad(y)
             if not self.perturb:
                 return g1 - me.g
-            size = g1.norm(dim=-1, keepdim=True) + 1e-7 if self.normalise else 1.0
+            size = length(g1) + 1e-7 if self.normalise else 1.0
             g2 = grad(y + self.rho / size * g1)
             g = g2 if self.alpha == 1 else (1 - self.alpha) * g1 + self.alpha * g2
             return g - me.g

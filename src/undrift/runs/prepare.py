@@ -107,7 +107,7 @@ class Task:
         """Why it cannot run."""
         method, problem = self.method, self.problem
         reasons = refuse(method, self.setup, None, problem, self.rounds)
-        return reasons + method.refuse_problem(problem)
+        return [*reasons, *method.refuse_problem(problem)]
 
 
 def placed(problem: Problem, dtype: str | None, device: str | torch.device) -> Problem:

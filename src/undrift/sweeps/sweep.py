@@ -61,8 +61,8 @@ class SweepEngine(Simulate):
         like = torch.empty(0, dtype=problem.dtype, device=problem.device)
         super().__init__(columns(methods, like), many, **arguments)
         for method in methods:
-            if reasons := refuse(method, self.options, None, problem):
-                raise BadParameters(type(method).__name__, dict(reasons))
+            if reasons := dict(refuse(method, self.options, None, problem)):
+                raise BadParameters(type(method).__name__, reasons)
         if self.faulty is not None or self.reducer.rule is not None:
             raise Unsupported("faulty clients and robust rules look at whole uploads")
         if any(sent.sparse for phase in method.exchanges() for sent in (phase.Down, phase.Up)):
