@@ -153,7 +153,10 @@ def uneven_seven():
 
 
 def compare(method, problem, setting, collect, rounds):
-    """What differs, in words; rows to the last bit, sums up to rounding."""
+    """What differs, in words; rows to the last bit, sums up to rounding.
+
+    So do rows of regressions, whose products take other bits beside fewer clients on some machines.
+    """
     whole = Simulate(method, problem, **setting)
     ranks = Distributed(method, problem, collect=collect, **setting)
     for number in range(rounds):
@@ -164,7 +167,7 @@ def compare(method, problem, setting, collect, rounds):
         mine, theirs = measure(whole), measure(ranks)
         if mine.keys() != theirs.keys():
             return f"round {number}: other columns: {mine.keys() ^ theirs.keys()}"
-        exact = collect == "rows"
+        exact = collect == "rows" and not isinstance(problem, regression.Regression)
         for name in mine:
             if isinstance(mine[name], int) or exact:
                 if mine[name] != theirs[name]:
