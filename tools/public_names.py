@@ -183,6 +183,7 @@ def page() -> str:
         "The ranges of hyper-parameters are in `ud.core`: `Positive`, `NonNegative`, `Fraction`,",
         "`Probability`, `Count`, `Natural`. `OrTheory[Positive]` also takes the word `theory`, and",
         "`OrAuto[Positive]` is for a step without a theory, which may be `auto` as any step.",
+        "`ud.core.length(v)` is the norm of each client's vector, `[..., 1]`.",
         "",
         *_table(CONTRACTS),
         "",

@@ -153,9 +153,10 @@ def uneven_seven():
 
 
 def compare(method, problem, setting, collect, rounds):
-    """What differs, in words; rows to the last bit, sums up to rounding.
+    """What differs, in words: of rows in any bit, of sums beyond rounding.
 
-    So do rows of regressions, whose products take other bits beside fewer clients on some machines.
+    Rows of regressions may be a rounding apart: some processors compute a client's products in
+    another order beside fewer clients.
     """
     whole = Simulate(method, problem, **setting)
     ranks = Distributed(method, problem, collect=collect, **setting)

@@ -227,7 +227,7 @@ class GeometricMedian(Robust):
     def reduce(self, rows: Vec, last: Vec | None = None) -> Vec:
         start = point = _trimmed(rows, (len(rows) - 1) // 2)
         # the median of all distances: one that is not a number is larger than the others
-        middle = (rows - point).norm(dim=1).sort().values[(len(rows) - 1) // 2]
+        middle = length(rows - point).sort(dim=0).values[(len(rows) - 1) // 2]
         for _ in range(self.iterations):
             weight = 1 / length(rows - point).clamp(min=self.smoothing * middle)
             point = _scaled(rows, weight).sum(0) / weight.nansum()
