@@ -14,7 +14,17 @@ from undrift.core import BadParameters
 from undrift.core.cohort import Sampling
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
-from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, FedSpeed, Scaffold
+from undrift.methods import (
+    FedAvg,
+    FedCM,
+    FedDyn,
+    FedLin,
+    FedRecu,
+    FedSpeed,
+    Scaffold,
+    ScaffoldM,
+)
+from undrift.problems import Quadratic
 from undrift.runs.prepare import lay_out
 from undrift.spec.reader import parse
 
@@ -92,6 +102,26 @@ def test_only_the_reference_scope_moves_the_fixed_point():
 
     assert torch.allclose(end("whole"), best, atol=1e-9)
     assert end("reference").norm() < 0.9 * best.norm()
+
+
+@pytest.mark.parametrize("scope", ["task", "whole", "reference"])
+@pytest.mark.parametrize(
+    "method",
+    [FedCM(lr=0.02, alpha=0.2), ScaffoldM(lr=0.02, gamma=0.06, beta=0.2)],
+    ids=["FedCM", "ScaffoldM"],
+)
+def test_decay_outside_of_a_mixture_counts_as_often_as_the_gradient_is_thinned(method, scope):
+    """A mixture s g + (1 - s) m with the last move m is at rest where s g + decay x = 0."""
+    curvature, linear, decay = np.array([1.0, 3.0]), np.array([1.0, -2.0]), 0.1
+    machine = Simulate(
+        method,
+        Quadratic(np.tile(curvature, (2, 1)), np.tile(linear, (2, 1))),
+        steps=3,
+        training={"clip": 100.0, "clip_scope": scope, "weight_decay": decay},
+    )
+    after(1500, machine)
+    pull = decay if scope == "task" else decay / 0.2
+    assert np.allclose(machine.x, linear / (curvature + pull), rtol=0, atol=1e-9)
 
 
 def test_recursions_see_treated_gradients_everywhere():
