@@ -28,17 +28,18 @@ class Queued:
 
 
 class Due(NamedTuple):
-    """The runs of one method that are not kept."""
+    """The runs of one method that are not kept, and why their data cannot be had, if so."""
 
     item: Item
     panel: Panel
     label: str
     runs: list[Want]
     minutes: float
+    missing: str
 
 
 def due(cache: Cache, options: ItemOptions) -> Iterator[Due]:
-    """What is left of the queue, in its order; not what needs data that are not here."""
+    """What is left of the queue, in its order."""
     begun = list[Panel]()
     for entry in tomllib.loads(FILE.read_text(encoding="utf-8"))["run"]:
         queued = made(Queued, entry, kind="key of the queue")
@@ -46,18 +47,18 @@ def due(cache: Cache, options: ItemOptions) -> Iterator[Due]:
         for label in queued.methods:
             asked = dataclasses.replace(options, only=[label], rounds=queued.rounds)
             runs = [want for want in wants(item, panel, asked) if not cache.serves(want)]
-            if runs and not missing(runs[0].spec):
+            if runs:
                 start = START if panel not in begun else AGAIN
                 begun.append(panel)
                 minutes = (start + queued.rounds * queued.seconds) / 60
-                yield Due(item, panel, label, runs, minutes)
+                yield Due(item, panel, label, runs, minutes, missing(runs[0].spec))
 
 
 def following(cache: Cache, options: ItemOptions, minutes: float | None) -> list[Due]:
-    """The first of them that end within so many minutes, so that no run is broken off."""
+    """The first whose data are here and that end within so many minutes, none broken off."""
     found, left = list[Due](), float("inf") if minutes is None else minutes
     for one in due(cache, options):
-        if one.minutes <= left:
+        if one.minutes <= left and not one.missing:
             found.append(one)
             left -= one.minutes
     return found

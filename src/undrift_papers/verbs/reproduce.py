@@ -124,7 +124,7 @@ def run(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> 
     """Run what is left, then write the pages."""
     from undrift_papers.reproduce.grid import batches
     from undrift_papers.reproduce.perform import perform, plan, wants
-    from undrift_papers.reproduce.queue import following
+    from undrift_papers.reproduce.queue import due, following
     from undrift_papers.reproduce.results import measure
 
     asked = [
@@ -137,19 +137,22 @@ def run(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> 
         taken = following(cache, options, args.minutes)
         if not taken:
             refuse(
-                ["the queue has nothing that ends within --minutes and whose data are here"],
+                [
+                    "the queue has nothing that ends within --minutes and whose data are here",
+                    *sorted({one.missing for one in due(cache, options)} - {""}),
+                ],
                 "See: undrift reproduce --next --list",
             )
         asked = [(one.item, one.runs) for one in taken]
         chosen = [(item, []) for item in {one.item.name: one.item for one in taken}.values()]
-    due, failed, stop = 0, list[str](), Deadline(args.minutes)
+    todo, failed, stop = 0, list[str](), Deadline(args.minutes)
     for wanted in batches(asked, cache):
         groups = plan(wanted)
         left = [[want for want in group if not cache.serves(want)] for group in groups]
         total, missing = (sum(map(len, some)) for some in (groups, left))
         what = f"{count(len(chosen), 'item')}, {count(total, 'run')}"
         say(f"{what}: {total - missing} kept, {missing} to do")
-        due += missing
+        todo += missing
         with stop:
             for want, why in perform(left, cache, stop):
                 if why not in failed:  # many runs may lack the same data
@@ -163,7 +166,7 @@ def run(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> 
     pages(chosen, cache, options, args)
     if stop.number:
         return stop.code
-    return FAILED if failed and len(failed) == due else OK
+    return FAILED if failed and len(failed) == todo else OK
 
 
 def pages(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> None:
@@ -209,12 +212,17 @@ def queue(chosen: Chosen, cache: Cache, options: ItemOptions, as_json: bool) -> 
     """What is left of the queue, in its order."""
     from undrift_papers.reproduce.queue import due
 
-    rows: list[dict[str, object]] = []
-    for one in due(cache, options):
-        panel = f"{one.item.name}/{one.panel.name}"
-        row = {"panel": panel, "method": one.label, "rounds": one.runs[0].rounds}
-        rows.append(row | {"minutes": round(one.minutes, 1)})
-    head = ["panel", "method", "rounds", "minutes"]
+    rows: list[dict[str, object]] = [
+        {
+            "panel": f"{one.item.name}/{one.panel.name}",
+            "method": one.label,
+            "rounds": one.runs[0].rounds,
+            "minutes": round(one.minutes, 1),
+            "data": "not here" if one.missing else "here",
+        }
+        for one in due(cache, options)
+    ]
+    head = ["panel", "method", "rounds", "minutes", "data"]
     result_as(as_json, rows, Table(head, [[row[name] for name in head] for row in rows]).text())
     return OK
 

@@ -38,14 +38,18 @@ def test_the_first_that_fit_are_taken_and_those_that_are_kept_left_out(
     assert queue.following(cache, options, None)[0].label == every[1].label
 
 
-def test_without_the_data_nothing_is_due(tmp_path, monkeypatch):
+def test_without_the_data_nothing_is_run_and_the_reason_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(queue, "missing", lambda spec: "no such file")
     assert not queue.following(Cache(tmp_path), ItemOptions(), None)
     with pytest.raises(SystemExit):
         main(["reproduce", "--next", "--out", str(tmp_path)])
+    assert capsys.readouterr().err.count("no such file") == 1
+    assert main(["reproduce", "--next", "--list", "--json", "--out", str(tmp_path)]) == 0
+    assert {row["data"] for row in json.loads(capsys.readouterr().out)} == {"not here"}
 
 
 def test_the_queue_is_listed(tmp_path, capsys, everywhere):
     assert main(["reproduce", "--next", "--list", "--json", "--out", str(tmp_path)]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) > 100 and set(rows[0]) == {"panel", "method", "rounds", "minutes"}
+    assert len(rows) > 100 and {row["data"] for row in rows} == {"here"}
+    assert set(rows[0]) == {"panel", "method", "rounds", "minutes", "data"}
