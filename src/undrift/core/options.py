@@ -45,8 +45,8 @@ class Training(Record):
             FedDyn, FedSpeed and FedADMM the part -w x is clipped and w y is added after, as in
             their codes, so that a large w |x| pulls models to zero. Gradients outside such steps,
             and in methods that write their steps out, as FedRecu and FedRed do, are clipped as in
-            task. In whole and reference weight decay is outside of what FedCM and ScaffoldM mix,
-            and counts 1/alpha and 1/beta times.
+            task. Except in task, FedCM and ScaffoldM mix gradient and momentum first and then add
+            weight decay, which so counts 1/alpha and 1/beta times.
         accumulate: mini-batches that a local gradient is the mean of, one after another, so that
             memory is that of one.
     """

@@ -55,7 +55,7 @@ def due(cache: Cache, options: ItemOptions) -> Iterator[Due]:
 
 
 def following(cache: Cache, options: ItemOptions, minutes: float | None) -> list[Due]:
-    """The first whose data are here and that end within so many minutes, none broken off."""
+    """The first that can run and end within so many minutes, so that none is broken off."""
     found, left = list[Due](), float("inf") if minutes is None else minutes
     for one in due(cache, options):
         if one.minutes <= left and not one.missing:
