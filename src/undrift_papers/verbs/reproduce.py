@@ -83,6 +83,8 @@ def main(args: Namespace) -> int:
         rounds=args.rounds,
         only=[label.strip() for label in args.only.split(",") if label.strip()],
     )
+    if args.next and (args.items or args.kept or args.only or args.rounds):
+        refuse(["--next takes what the queue says: leave out ITEM, --kept, --only and --rounds"])
     cache = Cache(args.out)
     try:
         every = ["all"] if args.list and not args.next else []

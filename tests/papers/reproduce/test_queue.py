@@ -53,3 +53,11 @@ def test_the_queue_is_listed(tmp_path, capsys, everywhere):
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) > 100 and {row["data"] for row in rows} == {"here"}
     assert set(rows[0]) == {"panel", "method", "rounds", "minutes", "data"}
+
+
+@pytest.mark.parametrize("words", (["fedacg"], ["--kept"], ["--only", "FedAvg"], ["--rounds", "9"]))
+def test_what_the_queue_decides_is_refused_beside_it(words, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", "--next", *words, "--out", str(tmp_path / "out")])
+    assert end.value.code == 2 and "--next takes what the queue says" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
