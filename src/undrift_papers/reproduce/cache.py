@@ -131,6 +131,16 @@ class Cache:
             kept = first if first and not first.seeded else None
         return kept is not None and kept.over(want.rounds)
 
+    def refuse_other_images(self, data: str, note: str) -> None:
+        """Raise if kept runs of this data set are on other images: JPEG files, or originals."""
+        kept = [self.folder(path.name) for path in self.root.glob("*")]
+        same = [run for run in kept if run.document().get("problem", {}).get("data") == data]
+        if others := {str(run.environment.get("note", "originals")) for run in same} - {note}:
+            raise ValueError(
+                f"the runs in {self.root} are on other images of {data} ({', '.join(others)}, here "
+                f"{note}): their accuracies cannot stand in one table; give another --out"
+            )
+
     def pack(self, file: Path) -> int:
         """Write all runs to one file, without checkpoints; their number."""
         runs = sorted(rows.parent for rows in self.root.glob(f"*/{METRICS}"))

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from undrift._files import write_whole
 from undrift.plots.curves import image
@@ -30,9 +29,6 @@ from undrift_papers.reproduce.verdict import (
     Compared,
 )
 from undrift_papers.tables import TABLES
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 JUDGED = "How it is judged"
 """The last section of the index, which every page links to."""
@@ -176,7 +172,9 @@ def numbers(report: Report) -> agreement.Page:
                         "read": column.title,
                         "share": column.share,
                         "judged": column.stated,
-                        "cells": [_plain(c) for c in cells.values() if _there(c)],
+                        "cells": [
+                            _plain(c) for c in cells.values() if c.ours is not None or c.late
+                        ],
                     }
                     for column, cells in shown.columns
                 ],
@@ -206,13 +204,21 @@ def command(report: Report) -> str:
 
 def text(report: Report, picture: str) -> str:
     """The page, with the name of its picture."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     item = report.item
     found = report.judgement.ran if report.verdict == LITTLE else f"Verdict: {report.verdict}"
     printed = any(column.printed for panel in item.panel for column in panel.column)
     tables = _sweep(report) if item.kind == "sweep" else []
     if item.runs and (printed or item.kind != "sweep"):
         tables += [_panel(shown, report) for shown in report.shown]
-    page = _template().render(
+    page = Environment(
+        loader=PackageLoader("undrift_papers.reproduce", ""),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template("page.md.j2")
+    whole = page.render(
         report=report,
         item=item,
         verdict=f"**{found}.** {_sentence(report)}".rstrip(),
@@ -235,18 +241,7 @@ def text(report: Report, picture: str) -> str:
             if c.judged and c.tolerance is not None
         },
     )
-    return page.rstrip() + "\n"
-
-
-def _template() -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    return Environment(
-        loader=PackageLoader("undrift_papers.reproduce", ""),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    ).get_template("page.md.j2")
+    return whole.rstrip() + "\n"
 
 
 def facts(report: Report) -> list[str]:
@@ -408,11 +403,6 @@ def _digits(column: Column) -> int | None:
     if column.read in ("rounds", "total"):
         return 0
     return 2 if column.share or column.read in ("pace", "jitter") else None
-
-
-def _there(c: Compared) -> bool:
-    """Whether there is something to tell of it."""
-    return c.ours is not None or c.late
 
 
 def _plain(c: Compared) -> dict[str, object]:

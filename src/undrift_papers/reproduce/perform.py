@@ -121,6 +121,8 @@ def perform(groups: list[list[Want]], cache: Cache, stop: StopSignal) -> Iterato
         spec, objective = left[0].spec, left[0].entry.objective
         try:
             problem = placed(spec.problem.build(objective), spec.dtype, spec.device)
+            if data := vars(spec.problem).get("data"):
+                cache.refuse_other_images(data, problem.note or "originals")
         except (ValueError, OSError, RuntimeError) as error:
             yield from ((want, str(error)) for want in left)
             continue

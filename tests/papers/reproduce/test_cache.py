@@ -1,6 +1,7 @@
 """Runs are kept by what decides them, found again, and gone on with."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -63,6 +64,23 @@ def test_what_no_seed_changes_is_run_once(papers, tmp_path, rounds):
         assert not cache.found(want).seeded
         longer = dataclasses.replace(want, rounds=41, seed=1)
         assert cache.serves(dataclasses.replace(want, seed=1)) and not cache.serves(longer)
+
+
+def test_runs_on_other_images_are_not_gone_on_with(tmp_path, monkeypatch):
+    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
+    cache, it = Cache(tmp_path), item("fedspeed/table-7")
+    only = ItemOptions(quick=True, only=["none", "prox"], rounds=2)
+    one, other = wants(it, it.panel[0], only)
+    assert go(cache, [one]) == []
+    folder = cache.folder(one.key)
+    about = json.dumps(folder.environment | {"note": "JPEG q80"})
+    folder.write("environment.json", about.encode())
+    assert go(cache, [one]) == []
+    longer = dataclasses.replace(one, rounds=3)
+    for want in (other, longer):
+        ((_, why),) = go(cache, [want])
+        assert "other images of digits (JPEG q80, here originals)" in why and "--out" in why
+    assert cache.found(other) is None and cache.found(longer).last == 2
 
 
 def test_rounds_that_come_first_may_draw(papers, tmp_path):
