@@ -169,6 +169,8 @@ def fair_comparison(shared, found, runs, **_):
         for tried in one.tried:
             (step,) = dict(tried.setting).values()
             at[label].setdefault(round(step, 4), []).append(tried.value)
+    far = {label: np.mean(values.pop(1.6)) for label, values in at.items()}
+    assert min(far.values()) > 0.1
     for step in at["FedAvg"]:
         leader = min(at, key=lambda label: np.mean(at[label][step]))
         assert leader == ("SCAFFOLD" if step > 0.09 else "FedAvgM"), step
