@@ -27,6 +27,7 @@ PAPERS = {
 def test_an_item_says_what_it_shows_and_runs(name):
     it = item(name)
     assert it.title and it.shows
+    assert len(it.reason.split()) < 200, "it opens the page: details belong to its causes"
     if it.kind in ("computed", "measured"):
         from undrift_papers.tables import TABLES
 
