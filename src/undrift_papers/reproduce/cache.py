@@ -16,7 +16,15 @@ from undrift.core.cohort import Sampling
 from undrift.core.params import fields
 from undrift.core.problem import Samples
 from undrift.data.files import BROKEN, SWELL, allowance, brief
-from undrift.records.folder import COMPLETE, METRIC_SAMPLES, BadFolder, Folder, Outcome, Row
+from undrift.records.folder import (
+    CHECKPOINTS,
+    COMPLETE,
+    METRIC_SAMPLES,
+    BadFolder,
+    Folder,
+    Outcome,
+    Row,
+)
 from undrift.records.rows import METRICS, NEEDED
 from undrift.spec.schema import Entry, Settings, Spec
 
@@ -225,16 +233,15 @@ class KeptRun:
 
 
 def begin(folder: Folder, want: Want, note: str, samples: Samples | None) -> None:
-    """Lock the run's folder and prepare it for rows; ``Busy`` if another process has locked it."""
+    """Prepare the run's folder, which is locked, for rows."""
     from undrift.runs.environment import environment
 
-    folder.path.mkdir(parents=True, exist_ok=True)
-    folder.lock()
-    if folder.file(METRICS).is_file():
+    if any(folder.file(CHECKPOINTS).glob("*.safetensors")):
         folder.resume()
         folder.file(COMPLETE).unlink(missing_ok=True)  # it holds for the rows so far
         folder.write("spec.toml", want.alone.toml())
         return
+    # Rows without a checkpoint, as of a pack, cannot be gone on from: it begins anew, here and now.
     about = {"date": time.strftime("%Y-%m-%d"), "precision": want.precision, "note": note}
     known: dict[str, object] = {name: value for name, value in about.items() if value}
     known |= {METRIC_SAMPLES: samples, "key": want.key}

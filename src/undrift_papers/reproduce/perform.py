@@ -148,10 +148,12 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: StopSignal, numb
     from undrift.runs.trial import RunPlace, Trial
 
     folder, entry = cache.folder(want.key), want.entry
+    folder.path.mkdir(parents=True, exist_ok=True)
     try:
-        begin(folder, want, problem.note, problem.metric_samples)
+        folder.lock()
         if cache.serves(want):  # another process has just finished it
             return
+        begin(folder, want, problem.note, problem.metric_samples)
         say(f"{number} {want}")
         job, lines = task(want, problem, start(want, problem)), Progress(say=say)
 

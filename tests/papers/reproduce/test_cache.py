@@ -9,7 +9,7 @@ from undrift.core.schedules import Exponential
 from undrift.engines.engine import Engine
 from undrift_papers.reproduce.cache import Cache, KeptRun, Want
 from undrift_papers.reproduce.items import item
-from undrift_papers.reproduce.perform import ItemOptions, perform, plan, wants
+from undrift_papers.reproduce.perform import ItemOptions, carry_out, perform, plan, wants
 from undrift_papers.reproduce.results import collect
 
 
@@ -147,6 +147,32 @@ def test_a_shorter_run_is_continued(papers, tmp_path, rounds):
     go(cache, [want])
     assert len(rounds) == 40 and rows(cache, want) == rows(whole, want)
     assert not list((tmp_path / "parts").rglob("*.safetensors"))
+
+
+def test_a_run_that_begins_anew_says_when_and_where(papers, tmp_path, rounds):
+    """As the rows of a pack, which has no checkpoints; a run that goes on keeps what it says."""
+    here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
+    short, want = wanted(ItemOptions(rounds=15))[1], wanted()[1]
+    go(here, [short])
+    folder = here.folder(want.key)
+    old = folder.environment | {"date": "2001-01-01"}
+    folder.write("environment.json", json.dumps(old))
+    folder.conclude(folder.outcomes())
+    here.pack(tmp_path / "runs.zip")
+    there.unpack(tmp_path / "runs.zip")
+    for cache, ran, date in ((there, 40, False), (here, 25, True)):
+        rounds.clear()
+        assert go(cache, [want]) == [] and len(rounds) == ran and cache.serves(want)
+        assert (cache.folder(want.key).environment["date"] == "2001-01-01") is date
+    assert rows(here, want) == rows(there, want)
+
+
+def test_what_another_process_has_just_finished_stays(papers, tmp_path, rounds):
+    cache, want = Cache(tmp_path), wanted()[1]
+    go(cache, [want])
+    before = cache.found(want).rows
+    carry_out(want, want.spec.problem.build(), cache, After(), "[1/1]")
+    assert len(rounds) == 40 and cache.found(want).rows == before
 
 
 def test_any_precision_serves_unless_one_is_asked_for():
