@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import spmatrix
 from sklearn import datasets
 
 from undrift.core.params import BadParameters, unknown
@@ -157,7 +158,8 @@ def _read(
     elif group or label != LABEL:
         raise ValueError(f"label and group are for CSV files: leave them out for {name}")
     else:
-        features, raw, names, groups = _svmlight(path, columns)
+        names, groups = (), ()
+        features, raw = _svmlight(path, columns)
     found = np.unique(raw)
     kinds = found if labels is None else np.sort(labels)
     spell = str if raw.dtype.kind == "U" else "{:.17g}".format
@@ -173,11 +175,13 @@ def _read(
         )
     classes = tuple(map(spell, kinds))
     signs = np.where(raw == kinds[1], 1.0, -1.0)
+    if not isinstance(features, np.ndarray):  # not before: a set that is refused may be large
+        features = dense(path, features)
     return BinarySet(features, signs, name, classes, names, groups)
 
 
-def _svmlight(path: Path, columns: int | None) -> Columns:
-    """Features, and the labels as they stand there, without names and groups."""
+def _svmlight(path: Path, columns: int | None) -> tuple[spmatrix, NDArray[np.float64]]:
+    """Features, and the labels as they stand there."""
     based = "auto" if columns is None else True
     with reading(path, FORMAT), unpacking(path) as file:
         features, raw = datasets.load_svmlight_file(
@@ -190,7 +194,7 @@ def _svmlight(path: Path, columns: int | None) -> Columns:
         features.resize(features.shape[0], columns)
     if not np.isfinite(features.data).all():
         raise ValueError(f"{path} holds features that are not finite numbers; remove those samples")
-    return dense(path, features), raw, (), ()
+    return features, raw
 
 
 def _csv(path: Path, label: str, group: str | None) -> Columns:
