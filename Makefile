@@ -1,5 +1,7 @@
 PYTHON ?= python3
 unexport PYTHONDONTWRITEBYTECODE  # the tests start many processes, and import undrift in each
+# several processes share two cores: threads that wait for each other sleep
+export OMP_WAIT_POLICY := PASSIVE
 VENV := .venv
 ifeq ($(OS),Windows_NT)
 BIN := $(VENV)/Scripts
