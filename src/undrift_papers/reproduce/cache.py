@@ -9,6 +9,7 @@ import json
 import time
 import zipfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from undrift._files import opened, write_whole
@@ -21,6 +22,7 @@ from undrift.records.folder import (
     COMPLETE,
     METRIC_SAMPLES,
     BadFolder,
+    Busy,
     Folder,
     Outcome,
     Row,
@@ -139,6 +141,15 @@ class Cache:
             kept = first if first and not first.seeded else None
         return kept is not None and kept.over(want.rounds)
 
+    def at_work(self, want: Want) -> bool:
+        """Whether another process is running it."""
+        folder = self.folder(want.key)
+        with suppress(Busy, FileNotFoundError):
+            folder.lock()
+            folder.close()
+            return False
+        return folder.path.is_dir()
+
     def refuse_other_images(self, data: str, note: str) -> None:
         """Raise if kept runs of this data set are on other images: JPEG files, or originals."""
         kept = [self.folder(path.name) for path in self.root.glob("*")]
@@ -242,9 +253,13 @@ def begin(folder: Folder, want: Want, note: str, samples: Samples | None) -> Non
         folder.write("spec.toml", want.alone.toml())
         return
     # Rows without a checkpoint, as of a pack, cannot be gone on from: it begins anew, here and now.
-    about = {"date": time.strftime("%Y-%m-%d"), "precision": want.precision, "note": note}
-    known: dict[str, object] = {name: value for name, value in about.items() if value}
-    known |= {METRIC_SAMPLES: samples, "key": want.key}
+    known: dict[str, object] = {
+        "date": time.strftime("%Y-%m-%d"),
+        **({"precision": want.precision} if want.precision else {}),
+        **({"note": note} if note else {}),
+        METRIC_SAMPLES: samples,
+        "key": want.key,
+    }
     folder.start(want.alone, environment(want.spec.device) | known)
 
 

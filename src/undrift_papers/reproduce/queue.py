@@ -13,8 +13,8 @@ from undrift_papers.reproduce.items import PAPERS, Item, Panel, find
 from undrift_papers.reproduce.perform import ItemOptions, missing, wants
 
 FILE = PAPERS / "reproduce/queue.toml"
-START, AGAIN = 45.0, 5.0
-"""Seconds before the first round, of the first run of a panel and of those after it."""
+START = 20.0
+"""Seconds before the first round, on average: 45 of a panel's first run, 5 of those after it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,18 +39,19 @@ class Due(NamedTuple):
 
 
 def due(cache: Cache, options: ItemOptions) -> Iterator[Due]:
-    """What is left of the queue, in its order."""
-    begun = list[Panel]()
+    """What is left of the queue, in its order, and not in the hands of another process."""
     for entry in tomllib.loads(FILE.read_text(encoding="utf-8"))["run"]:
         queued = made(Queued, entry, kind="key of the queue")
         ((item, (panel,)),) = find(queued.panel)
         for label in queued.methods:
             asked = dataclasses.replace(options, only=[label], rounds=queued.rounds)
-            runs = [want for want in wants(item, panel, asked) if not cache.serves(want)]
+            runs = [
+                want
+                for want in wants(item, panel, asked)
+                if not (cache.serves(want) or cache.at_work(want))
+            ]
             if runs:
-                start = START if panel not in begun else AGAIN
-                begun.append(panel)
-                minutes = (start + queued.rounds * queued.seconds) / 60
+                minutes = (START + queued.rounds * queued.seconds) / 60
                 yield Due(item, panel, label, runs, minutes, missing(runs[0].spec))
 
 

@@ -90,13 +90,14 @@ def main(args: Namespace) -> int:
         every = ["all"] if args.list and not args.next else []
         chosen = choose(args.items or every, options.only)
         if not (chosen or args.next or args.pack or args.unpack):
-            remedy = "See: undrift reproduce --list"
-            refuse(["nothing to reproduce: give PAPER/ITEM, PAPER or all"], remedy)
+            refuse(
+                ["nothing to reproduce: give PAPER/ITEM, PAPER or all"],
+                "See: undrift reproduce --list",
+            )
         if args.unpack:
             say(f"{count(cache.unpack(args.unpack), 'run')} taken in from {args.unpack}")
         if args.list:
-            show = queue if args.next else listing
-            return show(chosen, cache, options, args.json)
+            return (queue if args.next else listing)(chosen, cache, options, args.json)
         made(args.out)
         code = run(chosen, cache, options, args) if chosen or args.next else OK
         if args.pack:
@@ -202,8 +203,15 @@ def listing(chosen: Chosen, cache: Cache, options: ItemOptions, as_json: bool) -
     for item, panels in chosen:
         wanted = [w for panel in panels if item.runs for w in wants(item, panel, options)]
         runs = {want.key: want for want in wanted}
-        row = {"item": item.name, "runs": len(runs), "kept": sum(map(cache.serves, runs.values()))}
-        rows.append(row | {"takes": item.takes or None, "title": item.title})
+        rows.append(
+            {
+                "item": item.name,
+                "runs": len(runs),
+                "kept": sum(map(cache.serves, runs.values())),
+                "takes": item.takes or None,
+                "title": item.title,
+            }
+        )
     head = ["item", "runs", "kept", "takes", "title"]
     shown = [[row[name] or NONE for name in head] for row in rows]
     result_as(as_json, rows, Table(head, shown, head[3:]).text())

@@ -46,6 +46,20 @@ def test_the_first_that_fit_are_taken_and_those_that_are_kept_left_out(
     assert queue.following(cache, options, None)[0].label == every[1].label
 
 
+def test_what_another_process_runs_is_not_next(tmp_path, everywhere):
+    """Else the minutes of one are kept for the work of the other."""
+    cache, options = Cache(tmp_path), ItemOptions(device="cuda")
+    first, second = queue.following(cache, options, None)[:2]
+    busy = cache.folder(first.runs[0].key)
+    busy.path.mkdir(parents=True)
+    assert not cache.at_work(first.runs[0])
+    busy.lock()
+    (now, *_) = queue.following(cache, options, None)
+    assert (now.panel.name, now.label) == (second.panel.name, second.label)
+    busy.close()
+    assert queue.following(cache, options, None)[0].runs == first.runs
+
+
 def test_without_the_data_nothing_is_run_and_the_reason_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(queue, "missing", lambda spec: "no such file")
     assert not queue.following(Cache(tmp_path), ItemOptions(), None)
