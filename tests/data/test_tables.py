@@ -236,6 +236,12 @@ def test_a_set_with_twenty_classes_is_refused():
         load("news20")
 
 
+def test_a_set_that_is_refused_is_not_unfolded_first(tmp_path):
+    (tmp_path / "wide.svm").write_text("1 2:1\n2 2000000000:1\n3 3:1\n")
+    with pytest.raises(ValueError, match="3 in all"):
+        load(str(tmp_path / "wide.svm"))
+
+
 ROWS = ["age,label,dose", "61,1,0.5", "48,0,2", "55,1,-1e-3"]
 
 

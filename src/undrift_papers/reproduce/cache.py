@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from undrift._files import opened, write_whole
+from undrift.cli.output import say
 from undrift.core.cohort import Sampling
 from undrift.core.params import fields
 from undrift.core.problem import Samples
@@ -252,7 +253,8 @@ def begin(folder: Folder, want: Want, note: str, samples: Samples | None) -> Non
         folder.file(COMPLETE).unlink(missing_ok=True)  # it holds for the rows so far
         folder.write("spec.toml", want.alone.toml())
         return
-    # Rows without a checkpoint, as of a pack, cannot be gone on from: it begins anew, here and now.
+    if folder.file(METRICS).is_file():  # as of a pack, which has no checkpoints
+        say("Its rows have no checkpoint to go on from: they are dropped, and it begins anew.")
     known: dict[str, object] = {
         "date": time.strftime("%Y-%m-%d"),
         **({"precision": want.precision} if want.precision else {}),

@@ -153,8 +153,8 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: StopSignal, numb
         folder.lock()
         if cache.serves(want):  # another process has just finished it
             return
-        begin(folder, want, problem.note, problem.metric_samples)
         say(f"{number} {want}")
+        begin(folder, want, problem.note, problem.metric_samples)
         job, lines = task(want, problem, start(want, problem)), Progress(say=say)
 
         def hear(event: Event) -> None:
@@ -166,9 +166,12 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: StopSignal, numb
 
         with threads(problem, job.setup):
             shelf = Shelf(folder.file(CHECKPOINTS), "state", want.key)
-            largest = shutil.disk_usage(folder.path).free / ROOM
-            lasting = LASTING if want.rounds < entry.rounds else 0
-            place = RunPlace(folder, shelf, largest=largest, lasting=lasting)
+            place = RunPlace(
+                folder,
+                shelf,
+                largest=shutil.disk_usage(folder.path).free / ROOM,
+                lasting=LASTING if want.rounds < entry.rounds else 0,
+            )
             result = Trial(job, want.seed, want.seed, place, hear).run(stop, PAUSE)
         outcome = result.outcome
         if outcome.status != "stopped":

@@ -213,8 +213,11 @@ def listing(chosen: Chosen, cache: Cache, options: ItemOptions, as_json: bool) -
             }
         )
     head = ["item", "runs", "kept", "takes", "title"]
-    shown = [[row[name] or NONE for name in head] for row in rows]
-    result_as(as_json, rows, Table(head, shown, head[3:]).text())
+    result_as(
+        as_json,
+        rows,
+        Table(head, [[row[name] or NONE for name in head] for row in rows], head[3:]).text(),
+    )
     return OK
 
 

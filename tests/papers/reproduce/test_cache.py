@@ -149,7 +149,7 @@ def test_a_shorter_run_is_continued(papers, tmp_path, rounds):
     assert not list((tmp_path / "parts").rglob("*.safetensors"))
 
 
-def test_a_run_that_begins_anew_says_when_and_where(papers, tmp_path, rounds):
+def test_a_run_that_begins_anew_says_when_and_where(papers, tmp_path, rounds, capsys):
     """As the rows of a pack, which has no checkpoints; a run that goes on keeps what it says."""
     here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
     short, want = wanted(ItemOptions(rounds=15))[1], wanted()[1]
@@ -160,10 +160,11 @@ def test_a_run_that_begins_anew_says_when_and_where(papers, tmp_path, rounds):
     folder.conclude(folder.outcomes())
     here.pack(tmp_path / "runs.zip")
     there.unpack(tmp_path / "runs.zip")
-    for cache, ran, date in ((there, 40, False), (here, 25, True)):
+    for cache, ran, goes_on in ((there, 40, False), (here, 25, True)):
         rounds.clear()
         assert go(cache, [want]) == [] and len(rounds) == ran and cache.serves(want)
-        assert (cache.folder(want.key).environment["date"] == "2001-01-01") is date
+        assert (cache.folder(want.key).environment["date"] == "2001-01-01") is goes_on
+        assert ("begins anew" in capsys.readouterr().err) is not goes_on
     assert rows(here, want) == rows(there, want)
 
 
