@@ -51,5 +51,4 @@ def loss(want: Want, cache: Cache) -> float:
 
 def tried(wanted: Sequence[Want], cache: Cache) -> dict[str, int]:
     """Label -> settings that were run to the end, or diverged."""
-    found = [want.entry.label for want in wanted if want.seed == 0 and cache.serves(want)]
-    return dict(Counter(found))
+    return dict(Counter(w.entry.label for w in wanted if w.seed == 0 and cache.serves(w)))

@@ -73,8 +73,7 @@ def write_index(root: Path) -> None:
     """The list of all pages under ``root``."""
     files = [file for name in names() if (file := root / f"{name}.json").is_file()]
     found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    picture = agreement.figure(found)
-    if picture:
+    if picture := agreement.figure(found):
         write_whole(root / PICTURE, image(picture, dpi=DPI))
     write_whole(root / INDEX, index(found, picture is not None))
     write_whole(root / CLAIMS, claims(found))
@@ -112,13 +111,12 @@ def index(found: Sequence[agreement.Page], pictured: bool) -> str:
         takes = f"; one seed takes {n['takes']}" if n["verdict"] == OPEN and n.get("takes") else ""
         verdict = n["ran"] if n["verdict"] == LITTLE else f"{n['verdict']}{takes}"
         claimed = [n.get("claim", ""), n.get("answer", "")]
-        rows.append([link, n["title"], verdict, *claimed, *counts])
         seeds = span(n.get("fewest_seeds", n["seeds"]), n["seeds"]) if n["seeds"] else ""
-        rows[-1] += [seeds, n["device"], n["date"]]
+        place = [seeds, n["device"], n["date"]]
+        rows.append([link, n["title"], verdict, *claimed, *counts, *place])
     verdicts = Counter(n["verdict"] for n in found).most_common()
     summed = f"{count(len(found), 'item')}: {'; '.join(f'{k} {v}' for v, k in verdicts)}."
-    answers = Counter(n["answer"] for n in found if n.get("answer")).most_common()
-    if answers:
+    if answers := Counter(n["answer"] for n in found if n.get("answer")).most_common():
         held = "; ".join(f"{k} {answer}" for answer, k in answers)
         summed += f" Does what the papers claim hold? {held}."
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []

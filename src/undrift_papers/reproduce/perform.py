@@ -110,7 +110,7 @@ def plan(wanted: Iterable[Want]) -> list[list[Want]]:
 
 
 def perform(groups: list[list[Want]], cache: Cache, stop: StopSignal) -> Iterator[tuple[Want, str]]:
-    """Carry out what is left; yields the runs that failed, with the reason."""
+    """Carry out what is left; yields each run that is over, and why it failed, if it did."""
     from undrift.runs.prepare import placed
 
     number, total = count(1), sum(map(len, groups))
@@ -129,13 +129,15 @@ def perform(groups: list[list[Want]], cache: Cache, stop: StopSignal) -> Iterato
         for want in left:
             if stop.asked or cache.serves(want):  # by another process, or no seed changes it
                 continue
+            why = ""
             try:
                 carry_out(want, problem, cache, stop, f"[{next(number)}/{total}]")
             except Busy:  # another process is at it
-                pass
+                continue
             except (Unsupported, ValueError, RuntimeError) as error:
-                yield want, str(error)
+                why = str(error)
             release()
+            yield want, why
         problem.release()
         del problem
         release(compiled=True)

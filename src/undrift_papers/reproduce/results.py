@@ -254,10 +254,8 @@ def collect(item: Item, options: ItemOptions, cache: Cache) -> Report:
 
 
 def _shown(item: Item, panel: Panel, options: ItemOptions, cache: Cache) -> Shown:
-    wanted = wants(item, panel, options)
-    settings = tried(wanted, cache) if item.grid else {}
-    if item.grid:
-        wanted = best(wanted, cache)
+    every = wants(item, panel, options)
+    wanted, settings = (best(every, cache), tried(every, cache)) if item.grid else (every, {})
     runs = {want.entry.label: _seeds(want, cache) for want in wanted if item.runs}
     rounds = {want.entry.label: want.entry.rounds for want in wanted}
     columns = [(column, cells(column, runs, rounds)) for column in panel.column]

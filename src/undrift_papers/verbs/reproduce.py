@@ -65,7 +65,7 @@ def add(parser: Parser) -> None:
     )
     parser.folder("--out", default="reproductions", help="where runs are kept")
     parser.file("--pages", metavar="FOLDER", help="where pages go (default: pages in --out)")
-    parser.file("--pack", help="then write all kept runs to one file")
+    parser.file("--pack", help="write all kept runs to one file, after each run and at the end")
     parser.file("--unpack", help="first take in the runs of such a file")
     parser.json()
 
@@ -158,9 +158,12 @@ def run(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> 
         todo += missing
         with stop:
             for want, why in perform(left, cache, stop):
-                if why not in failed:  # many runs may lack the same data
-                    say(f"{want}: not run: {why}")
-                failed.append(why)
+                if args.pack:  # now, for a machine that is lent may be gone before the last run
+                    cache.pack(args.pack)
+                if why:
+                    if why not in failed:  # many runs may lack the same data
+                        say(f"{want}: not run: {why}")
+                    failed.append(why)
     for item, _ in chosen:
         if not (args.kept or args.quick or stop.asked):
             measure(item, cache, say)

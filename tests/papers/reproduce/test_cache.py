@@ -31,7 +31,7 @@ def wanted(options=ItemOptions(), panel=0):  # noqa: B008
 
 
 def go(cache, runs, stop=None):
-    return list(perform(plan(runs), cache, stop or After()))
+    return [(want, why) for want, why in perform(plan(runs), cache, stop or After()) if why]
 
 
 def rows(cache, want):

@@ -6,7 +6,8 @@ import pytest
 from tests.papers.reproduce.conftest import SPEC
 
 from undrift.cli import main
-from undrift_papers.reproduce import items
+from undrift_papers.reproduce import items, perform
+from undrift_papers.reproduce.cache import Cache
 from undrift_papers.reproduce.page import claims, index
 from undrift_papers.reproduce.verdict import LITTLE
 
@@ -236,6 +237,21 @@ def test_packing_needs_no_items(undrawn, tmp_path, capsys):
     assert main(["reproduce", "--out", str(b), "--unpack", str(pack)]) == 0
     assert main(["reproduce", "toy", "--out", str(b)]) == 0
     assert "3 kept, 0 to do" in capsys.readouterr().err
+
+
+def test_what_is_over_is_packed_though_the_machine_goes_away(undrawn, tmp_path, monkeypatch):
+    pack, real, begun = tmp_path / "runs.zip", perform.carry_out, []
+
+    def carried(*given):
+        begun.append(given)
+        if len(begun) == 3:
+            raise SystemExit
+        real(*given)
+
+    monkeypatch.setattr(perform, "carry_out", carried)
+    with pytest.raises(SystemExit):
+        main(["reproduce", "toy", "--out", str(tmp_path / "a"), "--pack", str(pack)])
+    assert Cache(tmp_path / "b").unpack(pack) == 2
 
 
 def test_a_page_stays_where_nothing_is_kept(undrawn, tmp_path):
