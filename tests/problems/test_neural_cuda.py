@@ -17,7 +17,7 @@ from undrift.data.augment import ImageAugmentation, Normalise, Pipeline
 from undrift.data.images import load_images
 from undrift.data.partition import dirichlet
 from undrift.engines import Simulate, Wire
-from undrift.methods import FedAvg, FedLin, FedRecu, FedSpeed, Scaffold
+from undrift.methods import FedACG, FedAvg, FedLin, FedRecu, FedSpeed, Scaffold
 from undrift.models import Net, build
 from undrift.models.architectures import BasicBlock
 from undrift.models.net import seeded
@@ -26,7 +26,12 @@ from undrift.problems.neural.cuda_graph import Captured
 from undrift.problems.neural.problem import Neural
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-METHODS = [FedAvg(lr=0.1), FedSpeed(lr=0.1, server_dual="all"), Scaffold(lr=0.1)]
+METHODS = [
+    FedAvg(lr=0.1),
+    FedSpeed(lr=0.1, server_dual="all"),
+    Scaffold(lr=0.1),
+    FedACG(lr=0.1, lam=0.85, beta=0.5),
+]
 
 
 def problem(net=None, **options):
@@ -166,7 +171,8 @@ def test_captured_follows_wire_in_double_precision(method, compiled, scope):
         "steps": 3,
         "batch": 8,
         "cohort": 4,
-        "training": {"weight_decay": 1e-3, "clip": 10.0, "clip_scope": scope},
+        "schedule": 0.9,
+        "training": {"weight_decay": 1e-3, "clip": 1.0, "clip_scope": scope},
     }
     fast = Simulate(
         method, problem(compiled=compiled).to(torch.float64, torch.device("cuda")), **setting

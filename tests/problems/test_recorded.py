@@ -11,7 +11,7 @@ from tests.rounds import after
 from undrift.engines import Simulate
 from undrift.engines import compile as fused
 from undrift.engines.local import Stacked
-from undrift.methods import FedAvg, FedProx, FedSpeed, Scaffold
+from undrift.methods import FedACG, FedAvg, FedProx, FedSpeed, Scaffold
 from undrift.problems.neural import cuda_graph, oracle
 from undrift.problems.neural.cuda_graph import Captured
 from undrift.sweeps.sweep import Sweep
@@ -21,6 +21,7 @@ METHODS = [
     FedProx(lr=0.1, mu=0.1),
     FedSpeed(lr=0.1, server_dual="all"),
     Scaffold(lr=0.1),
+    FedACG(lr=0.1, lam=0.85, beta=0.5),
 ]
 
 
@@ -74,6 +75,7 @@ def end(method, scope):
         "epochs": 1,
         "batch": 32,
         "cohort": 3,
+        "schedule": 0.9,
         "training": {"weight_decay": 1e-3, "clip": 0.1, "clip_scope": scope},
     }
     engine = (Sweep if isinstance(method, list) else Simulate)(method, task, **setting)
@@ -82,7 +84,7 @@ def end(method, scope):
 
 
 @pytest.mark.covering(3)
-@pytest.mark.parametrize("scope", ["task", "reference"])
+@pytest.mark.parametrize("scope", ["task", "reference", "whole"])
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_recorded_steps_are_those_of_the_method(method, scope, recording, monkeypatch):
     with warnings.catch_warnings(record=True) as said:
