@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from torch import nn
 
 from tests.problems.test_neural_cuda import dropping, problem
 from tests.rounds import after
@@ -12,6 +13,7 @@ from undrift.engines import Simulate
 from undrift.engines import compile as fused
 from undrift.engines.local import Stacked
 from undrift.methods import FedACG, FedAvg, FedProx, FedSpeed, Scaffold
+from undrift.models.convolutions import convolutions_as_products
 from undrift.problems.neural import cuda_graph, oracle
 from undrift.problems.neural.cuda_graph import Captured
 from undrift.sweeps.sweep import Sweep
@@ -136,6 +138,68 @@ def test_a_network_that_cannot_be_recorded_says_why_in_one_line(monkeypatch):
         assert cuda_graph.capture(tuple, {"streams": None}, (), *torch.zeros(2, 1)) is None
     (text,) = (str(warning.message) for warning in told)
     assert "(operation not permitted)" in text and "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("fastest", "broken", "made"),
+    [
+        (False, "", [("stacked", False), ("streams", False), ("streams", True)]),
+        (True, "", [("stacked", False), ("stacked", True)]),
+        (True, "stacked", [("streams", False), ("streams", True)]),
+    ],
+)
+def test_what_is_known_to_be_fastest_is_not_measured(fastest, broken, made, monkeypatch):
+    """Beside other processes streams may seem faster; they serve where nothing else can."""
+    seen = []
+
+    class Timed(Captured):
+        y, autocast, graph = torch.zeros(1), None, Again(lambda: None)
+
+        def __init__(self, prepare, form, inputs, y, way, compiled, autocast):
+            self.way = way
+            if way == broken:
+                raise RuntimeError("no room")
+            seen.append((way, compiled))
+
+        def result(self):
+            return torch.zeros(2, 3)
+
+        def seconds(self):
+            return {"streams": 1.0, "stacked": 9.0}[self.way]
+
+        def arranged(self, v, out=None):
+            return v
+
+        def place(self, y):
+            pass
+
+        def release(self):
+            pass
+
+    monkeypatch.setattr(cuda_graph, "Captured", Timed)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    fused = cuda_graph.LossForm(None, None, fastest=fastest)
+    forms = {
+        "stacked": cuda_graph.LossForm(None, None, fused),
+        "streams": cuda_graph.LossForm(None, None, fused._replace(fastest=False)),
+    }
+    given = torch.zeros(2, 3), torch.zeros(3)
+    found = cuda_graph.capture(tuple, forms, (), *given, compiled=True)
+    assert found.way == made[-1][0] and seen == made
+
+
+@pytest.mark.parametrize(
+    ("channels", "stacked", "fastest"), [(16, True, True), (16, False, False), (12, True, False)]
+)
+def test_the_cohort_as_one_network_is_fastest_with_our_convolutions(
+    channels, stacked, fastest, monkeypatch
+):
+    monkeypatch.setattr(oracle, "TRITON", True)
+    first = [nn.Conv2d(1, 16, 3), nn.GroupNorm(2, 16), nn.ReLU(), nn.Conv2d(16, channels, 3)]
+    last = [nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * channels, 10)]
+    f = problem(nn.Sequential(*first, *last), precision="bf16").at()
+    net = convolutions_as_products(f.net) if stacked else f.net
+    assert f._fused(net, None).fastest == fastest
 
 
 @pytest.mark.parametrize(("launched", "used"), [(1.0, False), (math.nan, True)])

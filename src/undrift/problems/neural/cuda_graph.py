@@ -29,6 +29,8 @@ class LossForm(NamedTuple):
     arrangement: Arrangement
     fused: LossForm | None = None
     """The same loss, rounding apart, as it is best compiled."""
+    fastest: bool = False
+    """Whether no other way need be tried beside it."""
 
 
 class Captured:
@@ -266,11 +268,11 @@ def capture(
     compiled: bool = False,
     autocast: torch.dtype | None = None,
 ) -> Captured | None:
-    """The fastest of these ways by measurement, then compiled; warns in one line where it cannot.
+    """The fastest of these ways, then compiled; warns in one line where it cannot.
 
-    They are compared before they are compiled, which takes a minute each, by what compilation is
-    likely to gain; stacked and fused, most of the work is in kernels that are there already, and
-    those are timed. Deterministic algorithms leave no choice: only compiled and stacked does every
+    They are compared before they are compiled, which takes a minute each, by the time they take and
+    what compilation is likely to gain; a way whose fused form is known to be the ``fastest`` ends
+    the search. Deterministic algorithms leave no choice: only compiled and stacked does every
     sum have an order. A graph is used only if it gives the first client's gradient as it was
     ``launched`` by itself, and compiled code only if it gives the plain code's numbers; if fused
     layers do not, the form is compiled without them.
@@ -292,18 +294,6 @@ def capture(
         made.check(made.result(), plain.result())
         return made
 
-    def expected(plain: Captured, form: LossForm) -> float:
-        """Seconds that it will take at most, or is likely to take."""
-        if compiled and plain.way == "stacked" and form.fused is not None:
-            try:
-                own = record(plain.way, form.fused)
-                found = own.seconds()
-                own.release()
-                return found
-            except Exception:  # it is told below, if this way is taken
-                torch.cuda.synchronize()
-        return plain.seconds() / (GAIN[plain.way] if compiled else 1)
-
     if compiled and torch.are_deterministic_algorithms_enabled():
         return record("stacked", forms["stacked"], compiled=True)
     # Plain graphs first: they are cheap to make, they tell which way is faster, and what is
@@ -313,7 +303,9 @@ def capture(
     for way, form in forms.items():
         try:
             one = record(way, form)
-            found[expected(one, form)] = one
+            found[one.seconds() / (GAIN[way] if compiled else 1)] = one
+            if compiled and form.fused is not None and form.fused.fastest:
+                break
         except Exception as error:
             reason = error
             # An error of a kernel may come later than its launch: not in the next attempt.

@@ -19,8 +19,8 @@ from undrift.core.params import BadParameters, describe, not_allowed
 from undrift.core.problem import SLICE, MiniBatch, Oracle
 from undrift.data.augment import ImageDraws
 from undrift.models.arrangement import arrangement
-from undrift.models.client_convolutions import convolutions_of_clients
-from undrift.models.convolutions import convolutions_as_products
+from undrift.models.client_convolutions import ConvOfClients, convolutions_of_clients
+from undrift.models.convolutions import FirstConvAsMatmul, convolutions_as_products
 from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.objectives.base import Batch, Others
 from undrift.objectives.crossentropy import CrossEntropy
@@ -496,8 +496,8 @@ class NeuralOracle(Oracle):
             placed.captured[key] = capture(
                 lambda *given: self._arguments(Inputs(*given)).flat(),
                 {
-                    "streams": plain._replace(fused=self._fused(self.net, structure)),
                     "stacked": stacked._replace(fused=self._fused(products, structure)),
+                    "streams": plain._replace(fused=self._fused(self.net, structure)),
                 },
                 inputs,
                 y,
@@ -514,8 +514,13 @@ class NeuralOracle(Oracle):
         if not (self._lowered and TRITON):
             return None
         normed = group_norms_fused(net)
-        found = convolutions_of_clients(normed or net) or normed
-        return None if found is None else self._form(found, structure, channels_last=True)
+        if (found := convolutions_of_clients(normed or net) or normed) is None:
+            return None
+        # With all convolutions but the first as kernels of our own, the cohort as one network was
+        # faster wherever it was measured; beside other processes a measurement may say otherwise.
+        kinds = {type(layer) for layer in found.modules() if isinstance(layer, nn.Conv2d)}
+        own = {ConvOfClients} <= kinds <= {ConvOfClients, FirstConvAsMatmul}
+        return self._form(found, structure, channels_last=True)._replace(fastest=own)
 
     def _form(self, net: nn.Module, structure: Arguments, channels_last: bool = False) -> LossForm:
         """The loss of ``net``, a copy of the network, its weights as its layers read them.
